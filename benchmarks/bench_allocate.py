@@ -11,7 +11,8 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.rng import rng_at
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate
 from voda.policies import POLICIES
 
 TITLE = "allocate: 1,000 jobs, 4,000 GPUs, min = 1, one core"

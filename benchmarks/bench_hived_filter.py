@@ -18,11 +18,14 @@ import msgspec
 import numpy as np
 
 from benchmarks.table import Row
+from voda.api.backend import Backend
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.runtime import tune_garbage_collector
-from voda.application.backend import Backend
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
+from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
@@ -134,8 +137,15 @@ async def _serving(folder: Path, ready: Connection) -> None:
     view.subscribe(scheduler.see)
     await _record(store, view, clock)
     scheduler.is_ready = True
-    backend = Backend(store=store, clock=clock, view=view, access=Authenticator.none(), pools=("default",))
-    async with serving(application(backend, PodPorts(hived=scheduler)), "127.0.0.1", 0) as url:
+    journal, pools = Journal(store=store, clock=clock, view=view), ("default",)
+    backend = Backend(
+        journal=journal,
+        submits=JobSubmitter(journal, JobRules(pools=pools)),
+        access=Authenticator.none(),
+        pools=pools,
+        pods=PodPorts(hived=scheduler),
+    )
+    async with serving(application(backend), "127.0.0.1", 0) as url:
         ready.send(int(url.rpartition(":")[2]))
         await following
 

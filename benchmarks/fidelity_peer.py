@@ -22,7 +22,7 @@ from benchmarks.peer.placer import PeerPlacer, PeerPolicy
 from benchmarks.peer.tick import TICK_S, whole_second_ends
 from benchmarks.peer.tiresias import PeerTiresias
 from voda.controller.follower import catch_up
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.projections.history import History
 from voda.simulator.data import POLLUX, find_folder
 from voda.simulator.engine import Simulation, SimulationOptions, SimulationRun

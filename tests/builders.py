@@ -7,7 +7,8 @@ from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.nodes import Said
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate
 from voda.events.codec import encode_body, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.types import AnyFact, JobProgressed

@@ -15,7 +15,7 @@ from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
-from voda.cluster.local.devices import Card, Device, cpu_slots
+from voda.cluster.local.devices import Device, GpuReading, cpu_slots
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
@@ -214,18 +214,21 @@ async def a_ground(folder: Path, **fields: Any) -> AsyncIterator[Ground]:
 class FakeNvml:
     """A driver that shows what it is told to."""
 
-    def __init__(self, *cards: Card) -> None:
-        self.shown = list(cards)
+    def __init__(self, *gpus: GpuReading) -> None:
+        self.shown = list(gpus)
 
-    def cards(self) -> Sequence[Card]:
+    def gpus(self) -> Sequence[GpuReading]:
         """Return the GPUs as they are now."""
         return self.shown
 
     def change(self, index: int, **fields: Any) -> None:
-        """Let a card show something else."""
+        """Let a GPU show something else."""
         self.shown[index] = replace(self.shown[index], **fields)
 
 
-def cards(count: int, model: str = "NVIDIA H200", *, memory_mib: int = 0) -> list[Card]:
+def gpus(count: int, model: str = "NVIDIA H200", *, memory_mib: int = 0) -> list[GpuReading]:
     """Return healthy GPUs."""
-    return [Card(index=index, uuid=f"GPU-{index}{index}", model=model, memory_mib=memory_mib) for index in range(count)]
+    return [
+        GpuReading(index=index, uuid=f"GPU-{index}{index}", model=model, memory_mib=memory_mib)
+        for index in range(count)
+    ]

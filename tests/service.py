@@ -16,11 +16,16 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from voda.api.admission import CallerLimits
+from voda.api.backend import Backend
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.application.backend import Backend, CallerLimits
 from voda.application.job_folders import FolderKeeper
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
+from voda.application.submit_job import JobSubmitter
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock, VirtualClock
 from voda.cluster.job_folders import LocalJobFolders
@@ -31,7 +36,6 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.operator.pod_ports import NO_PODS, PodPorts
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 T = TypeVar("T")
@@ -85,13 +89,7 @@ class Service:
 
     async def happens(self, fact: AnyFact, *, event_id: str = "", actor: str = "test") -> int:
         """Record a fact at the clock's instant and return its position once the API has seen it."""
-        backend = self.backend
-        sealed = Fact(
-            data=fact, event_id=event_id or backend.clock.new_id(), recorded_at=backend.clock.now(), actor=actor
-        )
-        position = await backend.store.append(fact.stream, ANY_VERSION, [sealed])
-        await backend.view.wait_for(position)
-        return position
+        return await self.backend.journal.record(fact, actor=actor, event_id=event_id)
 
 
 @asynccontextmanager
@@ -112,7 +110,7 @@ async def a_backend(
         access: by default none: everybody is admin.
         clock: by default a virtual one that stands at START.
         jobs: where the folders of jobs lie; by default the cluster keeps none.
-        fields: of the Backend.
+        fields: of the Backend and of its JobRules.
     """
     store, clock = store or MemoryStore(), clock or VirtualClock(START, prefix="id-")
     view = ReadModel(store)
@@ -123,12 +121,15 @@ async def a_backend(
         ports: dict[str, Any] = {"store": store, "clock": clock, "view": view, "telemetry": telemetry}
         shown |= {"folders": FolderKeeper(LocalJobFolders(jobs), **ports), "outputs": LocalOutputs(jobs)}
     following = asyncio.get_running_loop().create_task(view.run())
+    journal = Journal(store=store, clock=clock, view=view)
+    rules = {name: fields.pop(name) for name in JobRules.__slots__ if name in fields}
+    pools = rules.setdefault("pools", ("default",))
     backend = Backend(
-        store=store,
-        clock=clock,
-        view=view,
+        journal=journal,
+        submits=JobSubmitter(journal, JobRules(**{"quota_shortage": quota_shortage, **rules})),
         access=access or Authenticator.none(),
-        **{"pools": ("default",), **shown, **fields},
+        pools=pools,
+        **{**shown, **fields},
     )
     if await store.position() == 0:
         for name, gpus in ({"n1": 4} if nodes is None else nodes).items():
@@ -148,14 +149,13 @@ async def a_service(
     store: EventStore | None = None,
     *,
     limits: CallerLimits | None = None,
-    pods: PodPorts = NO_PODS,
     **fields: Any,
 ) -> AsyncIterator[Service]:
     """Yield a backend that answers on a socket, also about pods; the fields are those of `a_backend`."""
     limits = limits or CallerLimits()
     async with (
         a_backend(store, limits=limits, **fields) as backend,
-        serving(application(backend, pods), "127.0.0.1", 0, limits=limits) as url,
+        serving(application(backend), "127.0.0.1", 0, limits=limits) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
     ):
         yield Service(backend, url, session)

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
 GPUS_PER_REPLICA = (1, 1, 1, 2, 3, 8)

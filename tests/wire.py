@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from voda.api.presenters.pools import settings_of
-from voda.domain import state
 from voda.domain.job import Phase
+from voda.domain.settings import Settings
 from voda.wire.jobs import ForecastView, JobView, ProgressView, WorkerView
-from voda.wire.pools import NodeView, PoolView, SettingsView
+from voda.wire.pools import NodeView, PoolView
 
 NOW = datetime(2026, 1, 31, 14, 5, 9, tzinfo=UTC)
 
@@ -92,9 +92,9 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
     )
 
 
-def wire_settings(**fields: Any) -> SettingsView:
+def wire_settings(**fields: Any) -> Settings:
     """Return the settings of a pool as the API shows them."""
-    return replace(settings_of(state.Settings()), **fields)
+    return replace(settings_of(Settings()), **fields)
 
 
 def a_wire_pool(name: str = "default", **fields: Any) -> PoolView:

@@ -1,6 +1,7 @@
 """Write what deploy/helm/voda says of its values: values.yaml, and the table in its README.
 
-values.schema.json is the one source: of each value its default and its description. A test holds the three together.
+values.schema.json is the one source: of each value its default and its description; its part on the settings of a pool
+is made of the record that voda reads them with. A test holds them together.
 """
 
 import json
@@ -9,17 +10,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from voda.app.kubernetes.options import POOL_FIELDS
+from voda.domain.settings import Settings
+
 CHART = Path(__file__).resolve().parent.parent / "deploy" / "helm" / "voda"
 _BEGIN, _END = "<!-- values: made by `make chart` -->", "<!-- end of values -->"
 _HEAD = """\
 # Made by `make chart` from values.schema.json, which checks whatever you set.
 """
 _WIDTH = 118
+_TOLD = ("type", "minimum", "maximum", "description")
 Schema = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
+    found = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    found["properties"]["settings"]["properties"]["pools"]["additionalProperties"] = pool_schema()
+    (CHART / "values.schema.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
     (CHART / "values.yaml").write_text(values_yaml(), "utf-8")
     readme = CHART / "README.md"
     readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
@@ -29,6 +39,15 @@ def schema() -> Schema:
     """Return the schema of the chart's values."""
     found: Schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     return found
+
+
+def pool_schema() -> Schema:
+    """Return the schema of one pool's settings: types, bounds and texts of the record's."""
+    told = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    fields = {
+        field: {key: one for key, one in told[name].items() if key in _TOLD} for field, name in POOL_FIELDS.items()
+    }
+    return {"type": "object", "additionalProperties": False, "properties": fields}
 
 
 def values_yaml() -> str:

@@ -103,6 +103,16 @@ class WorkQueue(Generic[K]):
         if self._backoff is not None:
             self._backoff.reset(str(key))
 
+    def is_delayed(self, key: K) -> bool:
+        """Return whether a key failed of late, so that it is not to be tried yet."""
+        return self._backoff is not None and not self._backoff.is_due(str(key), self._clock.now())
+
+    def clear(self) -> None:
+        """Forget all keys, and what failed."""
+        self._due = DueKeys[K]()
+        if self._backoff is not None:
+            self._backoff.clear()
+
     async def take(self) -> K:
         """Wait for a key that is due, and take it; others get a turn first, however many are due."""
         await asyncio.sleep(0)

@@ -66,10 +66,10 @@ def until(file: Path, each: Any) -> None:
 
 def seen() -> dict[str, Any]:
     """Return what this process sees of GPUs, and what voda told it."""
-    card = torch.cuda.get_device_properties(0)
+    gpu = torch.cuda.get_device_properties(0)
     return {
         "devices": torch.cuda.device_count(),
-        "processors": card.multi_processor_count,
+        "processors": gpu.multi_processor_count,
         "total_gib": torch.cuda.mem_get_info()[1] / _GIB,
         "told": {name: text for name, text in os.environ.items() if name.startswith(("CUDA_", "VODA_GPU"))},  # noqa: TID251
     }

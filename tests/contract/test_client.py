@@ -12,13 +12,12 @@ from msgspec import UnsetType
 
 from tests.wire import a_wire_job
 from voda.application.change_job import JobPatch
-from voda.application.change_settings import SettingsChange
 from voda.client import client
 from voda.client.decoding import decode
-from voda.domain.state import ParameterValue
+from voda.domain.settings import ParameterValue
 from voda.wire.jobs import JobView
 
-CHANGES: list[tuple[type, type]] = [(client.JobPatchFields, JobPatch), (client.SettingsChanges, SettingsChange)]
+CHANGES: list[tuple[type, type]] = [(client.JobPatchFields, JobPatch)]
 
 
 def shape(kind: Any) -> Any:

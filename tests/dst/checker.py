@@ -14,7 +14,7 @@ from tests.dst.invariants.shares import Shares, refuse_overfull
 from tests.dst.invariants.tries import Tries
 from tests.dst.invariants.truth import refuse_untrue
 from tests.dst.journal import Journal
-from tests.dst.world import CARD_MIB, World
+from tests.dst.world import GPU_MIB, World
 from tests.kube.client import PODS
 from tests.kube.memory_server import Change
 from tests.kube.sharing import ASSUMED
@@ -70,7 +70,7 @@ class Checker:
         try:
             if is_bound and ASSUMED in pod["metadata"].get("annotations", {}):
                 self.shares.refuse_bound(pod)
-            refuse_overfull(self._world.pods.all, node, CARD_MIB)
+            refuse_overfull(self._world.pods.all, node, GPU_MIB)
         except Broken as broken:
             self._world.breach(str(broken))
 

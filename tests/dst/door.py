@@ -12,9 +12,8 @@ from aiohttp import web
 
 from tests.dst.loop import SeededLoop
 from tests.service import Answer
-from voda.api.admission import ConnectionTable
+from voda.api.admission import CallerLimits, ConnectionTable
 from voda.api.listener import TimedConnection
-from voda.application.backend import CallerLimits
 
 _HEAD_END: Final = b"\r\n\r\n"
 

@@ -19,7 +19,7 @@ from voda.events.types import (
     JobCompleted,
     JobFailed,
     JobSubmitted,
-    RatelimitChanged,
+    SettingsChanged,
     VirtualClustersApplied,
 )
 
@@ -172,7 +172,7 @@ def _tagged(event: Event) -> tuple[Kind, str] | None:
             return "delete", reason
         case JobCancelRequested(reason=reason) if reason.startswith(WHOLE):
             return "delete array", reason
-        case RatelimitChanged(ratelimit_s=ratelimit_s):
+        case SettingsChanged(settings={"ratelimit_s": float(ratelimit_s)}):
             return "settings", f"{ratelimit_s:.6f}"
         case VirtualClustersApplied(cells=cells):
             members = next(iter(cells.virtual_clusters.values())).members

@@ -10,8 +10,6 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from voda.application.sharing import share_reconciler
-from voda.application.sharing.share_corrections import StaleShare
 from voda.cells import scheduling
 from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangWaits
@@ -25,6 +23,8 @@ from voda.domain.shares import GpuRemainder, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
+from voda.operator.sharing import share_reconciler
+from voda.operator.sharing.share_corrections import StaleShare
 from voda.planner import eligibility
 from voda.planner.virtual_clusters import cell_draft
 from voda.reconcilers import diff
@@ -88,7 +88,7 @@ def _releases_nothing(node: str, account: SharingNode, pods: Mapping[str, Pod], 
 def _forgets_memory(account: SharingNode) -> Sequence[GpuRemainder]:
     """Count what is left of compute alone."""
     left = zip(_free(account), account.devices, strict=True)
-    return [replace(card, memory_mib=device.memory_mib) for card, device in left]
+    return [replace(gpu, memory_mib=device.memory_mib) for gpu, device in left]
 
 
 _free: Final = SharingNode.free

@@ -1,4 +1,4 @@
-"""The pods that share cards: what the API server really has, and a replica's way to it and late sight of it.
+"""The pods that share GPUs: what the API server really has, and a replica's way to it and late sight of it.
 
 Rules: the server is the strict one of tests.kube, which answers at one instant; whatever delays or loses something is
 the replica's wire. A sight is late, never out of order, and stands still while the wire is cut.

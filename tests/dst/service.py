@@ -15,17 +15,20 @@ from tests.dst.log import LogConnection
 from tests.dst.loop import SeededLoop
 from tests.dst.pods import PodConnection
 from tests.dst.sight import ClusterConnection
+from voda.api.admission import CallerLimits
+from voda.api.backend import Backend
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.server import application
 from voda.app.election import ElectionTimeouts
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
-from voda.application.backend import Backend, CallerLimits
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
+from voda.application.submit_job import JobSubmitter
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.kubernetes.pod_binding import PodBinding
@@ -37,12 +40,14 @@ from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _LOOK_S: Final = 5.0
-"""At shared cards; seldom, for a virtual hour is short."""
+"""At shared GPUs; seldom, for a virtual hour is short."""
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
 
@@ -84,36 +89,35 @@ class Service:
         }
         self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, timings=terms)
         self.limits = CallerLimits()
+        self.journal = Journal(store=self.store, clock=clock, view=self.view)
+        pools = tuple(self.clusters)
+        self.pods = pods
+        self.share_reconciler: ShareReconciler | None = None
         self.backend = Backend(
-            store=self.store,
-            clock=clock,
-            view=self.view,
+            journal=self.journal,
+            submits=JobSubmitter(self.journal, JobRules(pools=pools, quota_shortage=quota_shortage)),
             access=Authenticator.none(),
-            pools=tuple(self.clusters),
+            pools=pools,
             limits=self.limits,
+            pods=NO_PODS if pods is None else self._share_gpus(pods),
             telemetry=telemetry,
             exposition=telemetry.exposition,
         )
-        self.pods = pods
-        self.share_reconciler: ShareReconciler | None = None
-        self.pod_ports = NO_PODS
-        if pods is not None:
-            self._share_cards(pods)
         self.door: Door | None = None
 
-    def _share_cards(self, pods: PodConnection) -> None:
+    def _share_gpus(self, pods: PodConnection) -> PodPorts:
         binding, rater = PodBinding(pods.api), RATERS["binpack"]
         self.share_reconciler = ShareReconciler(
-            backend=self.backend, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S
+            journal=self.journal, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S
         )
         shares = ShareExtender(
-            backend=self.backend,
+            journal=self.journal,
             binding=binding,
             pods=pods.sight,
             chooser=GpuChooser(rater),
             is_synced=lambda: True,
         )
-        self.pod_ports = PodPorts(shares=shares)
+        return PodPorts(shares=shares)
 
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
@@ -143,7 +147,7 @@ class Service:
         assert isinstance(loop, SeededLoop), "the world's"
         await self.view.open()
         self.view.subscribe(self._see)
-        app = application(self.backend, self.pod_ports)
+        app = application(self.backend)
         app[LISTEN_HOST] = "127.0.0.1"
         runner = web.AppRunner(app, shutdown_timeout=5.0)
         await runner.setup()
@@ -191,9 +195,7 @@ class Service:
         while True:
             try:
                 live = self.view.live.cluster
-                position = await record_settings(
-                    self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
-                )
+                position = await record_settings(self.store, self.clock, live, pool, {}, {}, actor="serve")
                 await self.view.wait_for(position)
             except (TransientError, StoreNotWritable):
                 await asyncio.sleep(1.0)

@@ -1,6 +1,6 @@
-"""Those who share cards: pods come, are placed by a kube-scheduler that asks any replica, end, and go; cards vanish.
+"""Those who share GPUs: pods come, are placed by a kube-scheduler that asks any replica, end, and go; GPUs vanish.
 
-Rule: everything is drawn from streams of its own, so that a world without shared cards is what it was.
+Rule: everything is drawn from streams of its own, so that a world without shared GPUs is what it was.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import Any, Final
 from tests.dst.pods import NAMESPACE
 from tests.dst.world import Answer, Unanswered, World
 from tests.kube.client import Object
-from tests.kube.sharing import ASSUMED, CARDS_OF, CORE, MEMORY, a_sharing_pod
+from tests.kube.sharing import ASSUMED, CORE, GPUS_OF, MEMORY, a_sharing_pod
 
 _EVERY_S: Final = (60.0, 200.0)
 _TRIES: Final = 6
 _SIZES: Final = ((30, 2_000), (50, 9_000), (70, 0), (10, 12_000), (100, 0), (200, 0))
-"""Hundredths of a card, and MiB; memory runs out before compute does, and the other way round."""
-_WEIGHTS: Final = {"come": 10, "go": 4, "end": 3, "others": 2, "cards": 1, "notes": 1}
+"""Hundredths of a GPU, and MiB; memory runs out before compute does, and the other way round."""
+_WEIGHTS: Final = {"come": 10, "go": 4, "end": 3, "others": 2, "gpus": 1, "notes": 1}
 
 
 class Sharers:
@@ -37,7 +37,7 @@ class Sharers:
                 [kind] = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
                 if kind == "come":
                     group.create_task(self._place(world, self._create(world, chance)))
-                elif kind == "cards":
+                elif kind == "gpus":
                     self._vanish(world, chance)
                 else:
                     self._disturb(world, chance, kind)
@@ -54,7 +54,7 @@ class Sharers:
 
     def _disturb(self, world: World, chance: Random, kind: str) -> None:
         """Let something happen to a pod that others than voda do."""
-        pods, nodes = world.pods, sorted(world.setup.cards)
+        pods, nodes = world.pods, sorted(world.setup.gpus)
         known = [pod for pod in pods.all.values() if bool(pod["spec"].get("nodeName")) != (kind == "others")]
         if not known:
             return
@@ -69,12 +69,12 @@ class Sharers:
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 pods.ask("POST", name, {"metadata": {"name": name}, "target": target}, subresource="binding")
             case "notes":
-                pods.ask("PATCH", name, {"metadata": {"annotations": {f"{CARDS_OF}main": None, ASSUMED: None}}})
+                pods.ask("PATCH", name, {"metadata": {"annotations": {f"{GPUS_OF}main": None, ASSUMED: None}}})
 
     def _vanish(self, world: World, chance: Random) -> None:
-        name = chance.choice(sorted(world.setup.cards))
+        name = chance.choice(sorted(world.setup.gpus))
         whole = world.cluster.nodes[name].devices
-        if len(whole) == world.setup.cards[name]:
+        if len(whole) == world.setup.gpus[name]:
             world.cluster.change_node(name, devices=whole[:-1])
             world.later(chance.choice((20.0, 200.0, 900.0)), lambda: world.cluster.change_node(name, devices=whole))
 
@@ -88,7 +88,7 @@ class Sharers:
             await asyncio.sleep(chance.uniform(0.5, 40.0))
 
     async def _is_bound(self, world: World, chance: Random, pod: Object) -> bool:
-        found = await self._ask(world, "filter", {"Pod": pod, "NodeNames": sorted(world.setup.cards)})
+        found = await self._ask(world, "filter", {"Pod": pod, "NodeNames": sorted(world.setup.gpus)})
         names = found.json()["NodeNames"] if found is not None and found.status == 200 else []
         if not names:
             return False

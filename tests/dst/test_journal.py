@@ -9,7 +9,7 @@ from tests.dst.invariants.broken import Broken
 from tests.dst.journal import KEY, Answered, Journal
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
-from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobChanged, JobSubmitted, RatelimitChanged
+from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobChanged, JobSubmitted, SettingsChanged
 
 
 class Told:
@@ -57,7 +57,7 @@ def test_journal_when_an_answer_names_another_job_then_it_is_noticed() -> None:
 def test_journal_when_what_was_refused_is_there_then_it_is_noticed() -> None:
     told = Told()
     told.journal.sent("settings", "5.000001")
-    told.committed(RatelimitChanged(pool="p", ratelimit_s=5.000001))
+    told.committed(SettingsChanged(pool="p", settings={"ratelimit_s": 5.000001}))
     with pytest.raises(Broken, match=r"refused: settings 5\.000001 was refused"):
         told.journal.answered(Answered(kind="settings", tag="5.000001", status=412))
 

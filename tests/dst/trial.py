@@ -28,8 +28,8 @@ from voda.log.memory import MemoryStore
 from voda.timetravel.verify import verify
 
 _SHARED: Final = 0.15
-"""Of the seeds have cards that pods share: such a seed takes longer by half or more."""
-_CARDS: Final = {"c1": 2, "c2": 1}
+"""Of the seeds have GPUs that pods share: such a seed takes longer by half or more."""
+_GPUS: Final = {"c1": 2, "c2": 1}
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ def trial_of(seed: int, *, hours: float, quiet_s: float) -> Trial:
     until_s = hours * 3600 - quiet_s
     replicas = [f"r{number}" for number in range(setup.replicas)]
     nodes = sorted(node for pool in setup.pools.values() for node in pool)
-    if rng_at(seed, "shared cards").random() < _SHARED:
-        setup = replace(setup, cards=_CARDS)
+    if rng_at(seed, "shared GPUs").random() < _SHARED:
+        setup = replace(setup, gpus=_GPUS)
     wrong = faults.drawn(seed, until_s=until_s, replicas=replicas, nodes=nodes)
     troubles = [(fault.at_s, fault.span_s) for fault in wrong]
     acts = drawn_acts(seed, until_s=until_s, pools=setup.pools, troubles=troubles)
@@ -112,7 +112,7 @@ def _tried(trial: Trial) -> Verdict:
     async def load(world: World) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(users.run(world))
-            if trial.setup.cards:
+            if trial.setup.gpus:
                 group.create_task(sharers.run(world))
 
     outcome = simulate(trial.setup, load, watches, finish)

@@ -39,7 +39,7 @@ from voda.telemetry.prometheus import PrometheusTelemetry
 
 __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simulate"]
 
-CARD_MIB: Final = 16_000
+GPU_MIB: Final = 16_000
 _TRAVEL_S: Final = 0.01
 _TERMS: Final = (
     ElectionTimeouts(),
@@ -62,8 +62,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     replicas: int = 3
     pools: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: _POOLS)
     """pool -> node -> GPUs."""
-    cards: Mapping[str, int] = {}
-    """Node -> cards that pods share, of the first pool; none: nobody shares."""
+    gpus: Mapping[str, int] = {}
+    """Node -> GPUs that pods share, of the first pool; none: nobody shares."""
     faults: tuple[Fault, ...] = ()
 
 
@@ -121,7 +121,7 @@ class World:
         is_enforced = self.chance.of("lease").random() < 0.5
         self.lease = SharedLease(self.loop.time, is_enforced=is_enforced, note=self.note)
         self._terms = self.chance.of("terms").choice(_TERMS)
-        self.cluster = TrueCluster((*_nodes(setup.pools), *_card_nodes(setup)), self)
+        self.cluster = TrueCluster((*_nodes(setup.pools), *_gpu_nodes(setup)), self)
         self.pods = TruePods(lambda: START_AT + self.now_s)
         self.agents = Agents(self)
         telemetry = PrometheusTelemetry()
@@ -268,7 +268,7 @@ class World:
             )
 
         drawn = self.chance.of(f"pods {name}")
-        pods = PodConnection(self.pods, self.loop, drawn, trouble) if self.setup.cards else None
+        pods = PodConnection(self.pods, self.loop, drawn, trouble) if self.setup.gpus else None
         return Service(
             life,
             pods=pods,
@@ -382,6 +382,6 @@ def _nodes(pools: Mapping[str, Mapping[str, int]]) -> Sequence[Node]:
     ]
 
 
-def _card_nodes(setup: Setup) -> Sequence[Node]:
-    pool, card = next(iter(setup.pools)), GpuDevice(memory_mib=CARD_MIB)
-    return [Node(name=name, pool=pool, gpus=Gpus(0), devices=(card,) * cards) for name, cards in setup.cards.items()]
+def _gpu_nodes(setup: Setup) -> Sequence[Node]:
+    pool, gpu = next(iter(setup.pools)), GpuDevice(memory_mib=GPU_MIB)
+    return [Node(name=name, pool=pool, gpus=Gpus(0), devices=(gpu,) * gpus) for name, gpus in setup.gpus.items()]

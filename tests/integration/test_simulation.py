@@ -7,7 +7,8 @@ import pytest
 from tests.builders import a_spec
 from voda.controller.follower import catch_up
 from voda.domain.job import JobSpec, Phase
-from voda.domain.state import Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import linear_speedup
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
 from voda.placement import PLACERS

@@ -20,6 +20,7 @@ from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
+from voda.domain.reasons.stalls import StallReason
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
 from voda.kubernetes_client.api import Api
@@ -53,9 +54,9 @@ class KnownJobs:
         """See JobLog."""
         return {job.spec.pool for job in self.live_jobs()}
 
-    def stall(self, job_id: str) -> str:
+    def stall(self, job_id: str) -> StallReason | None:
         """See JobLog."""
-        return ""
+        return None
 
 
 class FoldedJobs(KnownJobs):

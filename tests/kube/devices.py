@@ -38,7 +38,7 @@ def a_device(name: str, *, attributes: Mapping[str, str] | None = None, **fields
     return {"name": name, "attributes": {key: {"string": text} for key, text in texts.items()}, **fields}
 
 
-def a_card(node: str, number: int, *, milli: int = 1_000, memory: str = "80Gi") -> Object:
+def a_gpu(node: str, number: int, *, milli: int = 1_000, memory: str = "80Gi") -> Object:
     """Return a GPU that claims share."""
     capacity = {"milli": {"value": str(milli)}, "memory": {"value": memory}}
     attributes = {"uuid": f"GPU-{node}-{number}"}

@@ -16,7 +16,7 @@ from tests.kube.client import Object
 from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
-from voda.application.backend import Backend
+from voda.api.backend import Backend
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.clock import SystemClock
@@ -28,7 +28,7 @@ from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
-from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.envelope import Event
 from voda.events.types import AnyFact
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.reflector import Reflector
@@ -153,24 +153,22 @@ class Registry:
 
     async def happens(self, data: AnyFact) -> None:
         """Record a fact."""
-        backend = self.backend
-        fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor="test")
-        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await self.backend.journal.record(data, actor="test")
 
     async def events(self, *types: str) -> list[Event]:
         """Return the events of the log, of some types where given."""
-        found = await self.backend.store.read(0, 100_000)
+        found = await self.backend.journal.store.read(0, 100_000)
         return [event for event in found if not types or event.type in types]
 
     def record(self, job_id: str) -> JobRecord:
         """Return a job."""
-        record = self.backend.view.job_registry.job(job_id)
+        record = self.backend.journal.view.job_registry.job(job_id)
         assert record is not None, f"there is no job {job_id}"
         return record
 
     def uid(self, job_id: str) -> str:
         """Return the uid of a job's object; empty while there is no such job."""
-        record = self.backend.view.job_registry.job(job_id)
+        record = self.backend.journal.view.job_registry.job(job_id)
         return record.job.uid if record is not None else ""
 
     async def note(self, name: str, note: str, kind: str = "MPIJob") -> str | None:
@@ -221,18 +219,20 @@ async def a_registry(
     announced: list[Announcement] = []
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
-        submits = JobSubmitter(backend)
-        reporter = StatusReporter(objects=objects, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
+        submits = backend.submits
+        reporter = StatusReporter(
+            objects=objects, view=backend.journal.view, clock=clock, store=backend.journal.store, settled_s=0.0
+        )
         registrar = Registrar(
             objects=objects,
-            backend=backend,
+            journal=backend.journal,
             submits=submits,
             values=TemplateValues(tolerated_taints=GPU_TAINTS, environment=environment),
             announce=reporter.announce if announces else announced.append,
             refused=reporter.states.refuse,
         )
-        backend.view.subscribe(registrar.see)
-        backend.view.subscribe(reporter.see)
+        backend.journal.view.subscribe(registrar.see)
+        backend.journal.view.subscribe(reporter.see)
         following = [asyncio.create_task(mirror.run()) for mirror in objects.mirrors.values()]
         try:
             mirrors = objects.mirrors.values()

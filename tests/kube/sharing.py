@@ -1,4 +1,4 @@
-"""Shared GPUs in tests: nodes with cards, pods that ask for shares, a kube-scheduler by hand, what must never be."""
+"""Shared GPUs in tests: nodes with GPUs, pods that ask for shares, a kube-scheduler by hand, what must never be."""
 
 import re
 from collections import Counter
@@ -13,18 +13,18 @@ from tests.kube.assets import ROOT
 from tests.kube.client import NODES, PODS, Client, Object
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.objects import a_node
-from voda.application.sharing.share_extender import ShareExtender
 from voda.extender.wire import ExtenderFilterResult
+from voda.operator.sharing.share_extender import ShareExtender
 
 CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"
-CARDS_OF = "elasticgpu.io/container-"
+GPUS_OF = "elasticgpu.io/container-"
 ASSUMED = "elasticgpu.io/assumed"
 SCHEDULER = "by-hand"
 
 
-def a_card_node(name: str, cards: int = 2, *, memory_mib: int = 16_000, pool: str = "v100", **changes: Any) -> Object:
-    """Return a node with cards to share, and no other GPUs."""
-    amounts = {CORE: str(100 * cards), MEMORY: str(memory_mib * cards)}
+def a_gpu_node(name: str, gpus: int = 2, *, memory_mib: int = 16_000, pool: str = "v100", **changes: Any) -> Object:
+    """Return a node with GPUs to share, and no other GPUs."""
+    amounts = {CORE: str(100 * gpus), MEMORY: str(memory_mib * gpus)}
     return a_node(name, 0, pool, amounts=amounts, **changes)
 
 
@@ -36,7 +36,7 @@ def a_sharing_pod(
     Args:
         name: of the pod.
         namespace: of the pod.
-        core: hundredths of a card.
+        core: hundredths of a GPU.
         memory: MiB.
         scheduler: who places it.
         changes: `containers` name -> amounts instead of the one, `spec` fields, `annotations`, `labels`.
@@ -51,10 +51,10 @@ def a_sharing_pod(
     return {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec}
 
 
-def cards_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return container -> the cards that the pod's annotations name."""
+def gpus_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return container -> the GPUs that the pod's annotations name."""
     notes = pod["metadata"].get("annotations", {})
-    return {key.removeprefix(CARDS_OF): value for key, value in notes.items() if key.startswith(CARDS_OF)}
+    return {key.removeprefix(GPUS_OF): value for key, value in notes.items() if key.startswith(GPUS_OF)}
 
 
 class HandScheduler:
@@ -87,22 +87,22 @@ class HandScheduler:
         return (await extender.bind(msgspec.json.encode(named))).error
 
 
-def uses_of_cards(pods: Iterable[Object], node: str) -> tuple[Counter[str], Counter[str]]:
-    """Return card -> core and card -> memory that the pods on a node have, by their annotations and requests."""
+def uses_of_gpus(pods: Iterable[Object], node: str) -> tuple[Counter[str], Counter[str]]:
+    """Return GPU -> core and GPU -> memory that the pods on a node have, by their annotations and requests."""
     core, memory = Counter[str](), Counter[str]()
     for pod in pods:
         if pod["spec"].get("nodeName") != node or pod["status"].get("phase") in ("Succeeded", "Failed"):
             continue
         asked = {each["name"]: each["resources"]["requests"] for each in pod["spec"]["containers"]}
-        for container, cards in cards_of(pod).items():
-            for card in cards.split(","):
-                core[card] += min(100, int(asked[container].get(CORE, 0)))
-                memory[card] += int(asked[container].get(MEMORY, 0))
+        for container, gpus in gpus_of(pod).items():
+            for gpu in gpus.split(","):
+                core[gpu] += min(100, int(asked[container].get(CORE, 0)))
+                memory[gpu] += int(asked[container].get(MEMORY, 0))
     return core, memory
 
 
-class CardBreaches:
-    """Takes note of cards of which bound pods use more than they have, at every change."""
+class GpuBreaches:
+    """Takes note of GPUs of which bound pods use more than they have, at every change."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.found: list[str] = []
@@ -115,7 +115,7 @@ class CardBreaches:
 
     def look(self, node: str) -> None:
         """Look at a node."""
-        core, memory = uses_of_cards(self._server.objects[PODS].values(), node)
+        core, memory = uses_of_gpus(self._server.objects[PODS].values(), node)
         offered = self._server.objects[NODES]["", node]["status"]["allocatable"]
         most = int(offered[MEMORY]) // max(1, int(offered[CORE]) // 100)
         if any(each > 100 for each in core.values()) or any(each > most for each in memory.values()):

@@ -17,13 +17,12 @@ from tests.kube.operators.base import JOB_NAME
 from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
-from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobCancelRequested, PolicyChanged
+from voda.events.types import AnyFact, JobCancelRequested, SettingsChanged
 from voda.timetravel.verify import verify
 
 CALM_S: Final = 1_500.0
@@ -111,7 +110,7 @@ class Upheaval:
             await self._revive(f"n{index}")
         for pod in [pod for pod in self._pods() if not pod["metadata"].get("labels", {}).get(JOB_NAME)]:
             await self._delete(pod)
-        await self._happens(PolicyChanged(pool=POOL, policy=_POLICIES[0]))
+        await self._happens(SettingsChanged(pool=POOL, settings={"policy": _POLICIES[0]}))
         await self._until(self._is_as_planned)
         await self._until(lambda: is_mirrored(self._leader.service))
 
@@ -143,7 +142,7 @@ class Upheaval:
             self._note(f"submit to the API {name} {job['kind']} {job['metadata']['annotations']}")
             backend = self._leader.service.backend
             try:
-                await JobSubmitter(backend).submit(job, Caller(user="ann", role="user"))
+                await backend.submits.submit(job, Caller(user="ann", role="user"))
             except VodaError as error:
                 # A replica that has only just begun takes no jobs.
                 self._note(f"refused: {error}")
@@ -179,7 +178,7 @@ class Upheaval:
     async def _change_policy(self) -> None:
         policy = self._chance.choice(_POLICIES)
         self._note(f"policy {policy}")
-        await self._happens(PolicyChanged(pool=POOL, policy=policy))
+        await self._happens(SettingsChanged(pool=POOL, settings={"policy": policy}))
 
     async def _happens(self, data: AnyFact) -> None:
         clock = self._leader.service.clock

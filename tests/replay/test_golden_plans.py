@@ -17,7 +17,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.reasons.outcomes import Waits
 from voda.events.envelope import Event, Fact
-from voda.events.types import AnyFact, JobQueueLevelChanged, JobSubmitted, PlanAdopted, PolicyChanged
+from voda.events.types import AnyFact, JobQueueLevelChanged, JobSubmitted, PlanAdopted, SettingsChanged
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
@@ -96,7 +96,7 @@ async def test_verify_when_a_queue_change_was_altered_names_the_job() -> None:
 async def test_verify_when_another_policy_was_in_force_than_the_plan_says_names_the_policy() -> None:
     def other(event: Event) -> AnyFact:
         fact = event.data
-        return replace(fact, policy="srjf") if isinstance(fact, PolicyChanged) else fact
+        return replace(fact, settings={"policy": "srjf"}) if isinstance(fact, SettingsChanged) else fact
 
     found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo"), other))
     assert found.difference is not None
@@ -106,7 +106,7 @@ async def test_verify_when_another_policy_was_in_force_than_the_plan_says_names_
 async def test_verify_when_the_policy_is_unknown_says_so() -> None:
     def unheard_of(event: Event) -> AnyFact:
         fact = event.data
-        return replace(fact, policy="magic") if isinstance(fact, PolicyChanged) else fact
+        return replace(fact, settings={"policy": "magic"}) if isinstance(fact, SettingsChanged) else fact
 
     altered = await rewritten(await open_log(LOGS / "elastic-fifo"), unheard_of)
     with pytest.raises(InvalidInput, match="magic"):

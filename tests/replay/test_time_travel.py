@@ -12,7 +12,8 @@ from tests.reasons import said
 from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Phase
-from voda.domain.state import Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate
 from voda.events.envelope import Fact
 from voda.events.types import JobSubmitted
 from voda.log.archive.copy import copy_log

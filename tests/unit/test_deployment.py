@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from tests.needs import missing
 from tests.service import a_backend
 from voda import config
-from voda.api.routes.service import ServiceRoutes
+from voda.api.server import operations
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -149,7 +149,7 @@ def test_containers_keep_the_restricted_pod_security_standard(name: str) -> None
 
 async def test_probes_ask_for_paths_that_there_are() -> None:
     async with a_backend() as backend:
-        paths = {operation.path for operation in ServiceRoutes(backend).operations() if not operation.roles}
+        paths = {operation.path for operation in operations(backend) if not operation.roles}
     probes = [voda()[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
     assert {probe["path"] for probe in probes} <= paths
     assert {probe["port"] for probe in probes} == {"http"}

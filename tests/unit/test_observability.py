@@ -11,8 +11,8 @@ import yaml
 from tests.builders import a_node
 from tests.service import START, a_backend
 from tests.unit.planner.virtual_clusters.pools import some_cells
-from tests.unit.projections.test_shares import CARD, a_share, an_assignment
-from voda.application.backend import Backend
+from tests.unit.projections.test_shares import GPU, a_share, an_assignment
+from voda.api.backend import Backend
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined, VirtualClustersApplied
 from voda.telemetry.cell_gauges import CellGauges
@@ -37,12 +37,13 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     async with a_backend(telemetry=telemetry) as backend:
         telemetry.read(lambda: kubernetes_gauges({"pods": 1}, {"waiting": 1}))
         await apply_a_virtual_cluster(backend)
-        cells = CellGauges(backend)
+        view = backend.journal.view
+        cells = CellGauges(view, backend.pools)
         await cells.refresh()
-        await share_a_card(backend)
-        shares = ShareGauges(backend)
+        await share_a_gpu(backend)
+        shares = ShareGauges(view, backend.pools)
         await shares.refresh()
-        read = (StateGauges(backend), cells, shares)
+        read = (StateGauges(backend.journal, backend.pools, backend.not_ready), cells, shares)
         own = [*telemetry.registry.collect(), *(family for one in read for family in one.collect())]
         known = {}
         collectors = telemetry.registry._collector_to_names
@@ -60,14 +61,14 @@ async def apply_a_virtual_cluster(backend: Backend) -> None:
     await happens(backend, VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}})))
 
 
-async def share_a_card(backend: Backend) -> None:
-    await happens(backend, NodeJoined(node=a_node("g1", gpus=1, devices=(CARD,))))
+async def share_a_gpu(backend: Backend) -> None:
+    await happens(backend, NodeJoined(node=a_node("g1", gpus=1, devices=(GPU,))))
     await happens(backend, an_assignment("u1", a_share(250), node="g1"))
 
 
 async def happens(backend: Backend, data: AnyFact) -> None:
     fact = Fact(data=data, event_id=data.stream, recorded_at=START, actor="test")
-    await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+    await backend.journal.view.wait_for(await backend.journal.store.append(data.stream, ANY_VERSION, [fact]))
 
 
 def expressions() -> Iterator[str]:

@@ -7,17 +7,45 @@ longest waiting first. The last connections are for admins alone.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from aiohttp import web
 
-from voda.application.backend import CallerLimits
 from voda.auth.callers import Caller
 from voda.domain.errors import ServerBusy, TooManyRequests
+from voda.manifests.text import MOST_BYTES
 
 C = TypeVar("C")
 SHARED: Final = ""
 """Peer of callers that an address does not tell apart: those of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerLimits:
+    """How much one caller may ask for."""
+
+    body_bytes: int = MOST_BYTES
+    request_s: float = 30.0
+    """Longest time for a request to arrive in full, and for the caller to take an answer that is not a stream."""
+    connections: int = 500
+    """Of all callers at a time: each costs a file, a process often may open 1,024, and jobs need some too."""
+    connections_per_address: int = 250
+    """Of them from one address; addresses of this machine are exempt, as all its users share them."""
+    reserved: int = 50
+    """Of them for requests of admins alone."""
+    requests_per_user: int = 100
+    """Under way at a time, those of the user's jobs counted apart; admins may have more."""
+    streams_per_user: int = 50
+    """Events and logs that are followed at a time, and commands that run beside replicas; also of an admin."""
+    command_idle_s: float = 14_400.0
+    """After so long without input or output, a command beside a replica is ended."""
+    command_s: float = 86_400.0
+    """Longest time that a command beside a replica may take."""
+    idle_s: float = 60.0
+    """An idle connection is closed after this."""
+    heartbeat_s: float = 15.0
+    """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
 class ConnectionTable(Generic[C]):

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from msgspec import Struct
 
-from voda.application.backend import CallerLimits
+from voda.api.admission import CallerLimits
 from voda.client.exec.session import ERRORS, OUTPUT, PROTOCOL, WINDOW_BYTES
 from voda.cluster.port import CommandEnd, CommandRequest, RemoteCommand, TerminalSize
 from voda.domain.errors import InvalidInput, VodaError

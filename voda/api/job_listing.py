@@ -117,7 +117,7 @@ _KEYS: Final[dict[str, Key]] = {
 }
 
 
-class JobListing:
+class JobPager:
     """Makes pages of the jobs in a view."""
 
     def __init__(self, view: ReadModel) -> None:

@@ -21,11 +21,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
-from voda.api.admission import SHARED, ConnectionTable
+from voda.api.admission import SHARED, CallerLimits, ConnectionTable
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.problems import problem_response
 from voda.api.unix_socket import bound_socket, peer_of
-from voda.application.backend import CallerLimits
 from voda.auth.callers import Caller
 from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput

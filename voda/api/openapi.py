@@ -35,13 +35,13 @@ Errors are `application/problem+json`. Whatever can be asked with GET, HEAD asks
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
     "Nodes": "The machines and their GPUs.",
-    "Pods": "On Kubernetes, pods that ask for cards or parts of them.",
+    "Pods": "On Kubernetes, pods that ask for GPUs or parts of them.",
     "Pools": "Pools of nodes, how they are decided, and their plans.",
     "Virtual clusters": "Who is guaranteed which cells: GPUs with their topology.",
     "Events": "The log: all that ever happened, and what happens.",
     "Service": "The server itself.",
     "HiveD": "kube-scheduler's extender and the inspection of microsoft/hivedscheduler.",
-    "Extender": "kube-scheduler's extender for pods that share cards, as elastic-gpu-scheduler had it.",
+    "Extender": "kube-scheduler's extender for pods that share GPUs, as elastic-gpu-scheduler had it.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
 _OF_HTTP: Final = frozenset({400})
@@ -55,7 +55,7 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
-_WITH_PARAMETERS: Final = ("SettingsView", "SettingsChange")
+_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
 """Records whose field `parameters` has those of every policy."""
 _MPI_JOB: Final[Json] = msgspec.yaml.decode("""
 apiVersion: kubeflow.org/v2beta1
@@ -125,16 +125,6 @@ EXAMPLES: Final[dict[str, dict[str, Json]]] = {
 }
 """Of bodies, shown at /docs too; tests submit them: operation -> media type -> name -> example."""
 _REF: Final = "#/components/schemas/{name}"
-_COMPONENTS: Final[Mapping[str, str]] = {
-    "Caller": "Who",
-    "EndedJobView": "Story",
-    "JobPatch": "Change",
-    "ProgressReport": "Report",
-    "ReportView": "Reported",
-    "ServiceView": "Page",
-    "WarningView": "Warned",
-}
-"""Record -> its name in the document, which generated clients know; of all others it is that without `View`."""
 
 
 def document(operations: Sequence[Operation]) -> Json:
@@ -169,7 +159,7 @@ def document(operations: Sequence[Operation]) -> Json:
 
 
 def _component(record: str) -> str:
-    return _COMPONENTS.get(record) or record.removesuffix("View")
+    return record.removesuffix("View")
 
 
 def _with_component_names(value: Any) -> Any:

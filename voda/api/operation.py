@@ -1,7 +1,10 @@
 """What the API can do: each operation is declared on the method that handles it.
 
+    @dataclass
     class ThingRoutes(Routes):
         tag = "Things"
+
+        journal: Journal
 
         @Operation("GET", "/api/v1/things/{thing}", answers=[Response(of=ThingView)])
         async def get_thing(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -21,9 +24,7 @@ from typing import ClassVar, Final, Literal, TypeVar
 from aiohttp import web
 from msgspec import Struct
 
-from voda.application.backend import Backend
 from voda.auth.callers import Caller, CallerRole
-from voda.operator.pod_ports import PodPorts
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -108,13 +109,10 @@ _DECLARED: Final = "operation"
 
 
 class Routes:
-    """The operations of one resource; made once for each application."""
+    """The operations of one resource, made once for each application of the parts that its fields name."""
 
     tag: ClassVar[str] = ""
     """Group in the document: Jobs, Nodes, Pools, Events, Service, Extender, Ancestor."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
 
     def operations(self) -> Sequence[Operation]:
         """Return the operations that are declared on methods, in their order."""
@@ -124,14 +122,6 @@ class Routes:
             for name, declared in methods
             if declared is not None
         ]
-
-
-class PodBackedRoutes(Routes):
-    """Operations that ask about pods which voda does not run."""
-
-    def __init__(self, backend: Backend, pods: PodPorts) -> None:
-        super().__init__(backend)
-        self.pods = pods
 
 
 OPERATIONS: Final[web.AppKey[Sequence[Operation]]] = web.AppKey("OPERATIONS")

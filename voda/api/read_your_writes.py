@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec.structs import fields
 
 from voda.api.operation import PUBLIC, Operation
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.domain.errors import InvalidField
 
 POSITION: Final = "Voda-Position"
@@ -28,7 +28,7 @@ def takes_position(operation: Operation) -> bool:
     return operation.roles is not PUBLIC and AFTER not in names
 
 
-async def wait_for_position(request: web.Request, backend: Backend) -> web.Request:
+async def wait_for_position(request: web.Request, journal: Journal) -> web.Request:
     """Wait until the log is read as far as the request asks, and return the request without that parameter."""
     if AFTER not in request.query:
         return request
@@ -36,9 +36,9 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
     if len(positions) > 1 or not positions[0].isascii() or not positions[0].isdecimal() or len(positions[0]) > 18:
         raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(positions)[:80]!r}")
     after = int(positions[0])
-    if after > backend.view.position:
-        refuse_future_position(after, await backend.store.position())
-        await backend.view.wait_for(after)
+    if after > journal.view.position:
+        refuse_future_position(after, await journal.store.position())
+        await journal.view.wait_for(after)
     return request.clone(rel_url=request.rel_url.without_query_params(AFTER))
 
 

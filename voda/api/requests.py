@@ -14,9 +14,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
-from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.manifests.text import read, repeated_key
 

@@ -6,6 +6,7 @@ Rule: a handler runs only for callers whose role its operation names.
 import asyncio
 import base64
 from collections.abc import Sequence
+from inspect import signature
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -13,27 +14,26 @@ from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
 from voda.api.admission import CALLER, SHARES, CallerShares
+from voda.api.backend import Backend
 from voda.api.listener import holding_connection, local_peer, mark_busy
-from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, PodBackedRoutes, Routes
+from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
-from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
 from voda.domain.plugins import classes_in
 from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
-from voda.operator.pod_ports import NO_PODS, PodPorts
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
-def application(backend: Backend, pods: PodPorts = NO_PODS) -> web.Application:
+def application(backend: Backend) -> web.Application:
     """Return the web application with the operations of all modules in voda.api.routes."""
-    middlewares = (measured(backend.telemetry), mark_busy, problems(backend.clock.new_id))
+    middlewares = (measured(backend.telemetry), mark_busy, problems(backend.journal.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
-    app[OPERATIONS] = operations(backend, pods)
+    app[OPERATIONS] = operations(backend)
     app[SHUTTING_DOWN] = asyncio.Event()
     app[SHARES] = CallerShares(backend.limits)
     app.on_shutdown.append(_end_streams)
@@ -46,12 +46,12 @@ def application(backend: Backend, pods: PodPorts = NO_PODS) -> web.Application:
     return app
 
 
-def operations(backend: Backend, pods: PodPorts = NO_PODS) -> Sequence[Operation]:
+def operations(backend: Backend) -> Sequence[Operation]:
     """Return the operations of all modules, in the order of their files' names; none has the name of another."""
     found: dict[str, Operation] = {}
     for resource in classes_in(routes):
         if issubclass(resource, Routes):
-            made = resource(backend, pods) if issubclass(resource, PodBackedRoutes) else resource(backend)
+            made = resource(**{part: getattr(backend, part) for part in signature(resource).parameters})
             for operation in made.operations():
                 if found.setdefault(operation.name, operation) is not operation:
                     raise ValueError(f"two operations are called {operation.name}")
@@ -82,14 +82,14 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
         if caller.found_by != "token":
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
-            request = await wait_for_position(request, backend)
+            request = await wait_for_position(request, backend.journal)
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
-        before = backend.view.position
+        before = backend.journal.view.position
         response = await handler(request, caller)
         # A read may show the state before it began to wait for something.
-        set_position(response, before if is_read else backend.view.position)
+        set_position(response, before if is_read else backend.journal.view.position)
         return response
 
     return handle
@@ -105,7 +105,7 @@ async def _caller(request: web.Request, backend: Backend, *, takes_password: boo
 
 def _owner(backend: Backend, caller: Caller) -> str:
     """Return the user whose job asks; empty where no job does, or it is live no more."""
-    job = backend.view.live.cluster.job(caller.job_id) if caller.job_id else None
+    job = backend.journal.view.live.cluster.job(caller.job_id) if caller.job_id else None
     return job.spec.user if job is not None else ""
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import hdrs, web
 
-from voda.api.admission import CALLER, SHARES
+from voda.api.admission import CALLER, SHARES, CallerLimits
 from voda.api.listener import TimedConnection
 from voda.api.operation import SHUTTING_DOWN
-from voda.application.backend import CallerLimits
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)

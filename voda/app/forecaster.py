@@ -16,8 +16,8 @@ import msgspec
 from voda.app.forecast_process import HEADER, Question, with_header
 from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
+from voda.domain.plan import ExpectedTimes
 from voda.events.envelope import Event
-from voda.simulator.whatif.forecast import ExpectedTimes
 
 _log = logging.getLogger(__name__)
 

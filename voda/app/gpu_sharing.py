@@ -39,17 +39,11 @@ class GpuShares:
         how = "divided by NVIDIA MPS" if self._mps() else "which nothing divides (--gpu-sharing plain)"
         return (f"jobs may share GPUs, {how}: voda submit --gpu-milli 250",)
 
-    def not_shared(self) -> str:
-        """Return why no part of a GPU is given to jobs of this machine, one sentence; empty: some may be."""
-        if not self._has_gpus:
-            return "this machine has no GPUs, so jobs get whole CPU slots"
-        return f"GPUs are not shared on this machine: {why}" if (why := self._obstacle()) else ""
-
     def counted(self, parsed: ParsedManifest) -> ParsedManifest:
         """Return the manifest with the part of a GPU that its job gets, or a warning that it gets whole ones.
 
         Raises:
-            InvalidField: it asks for a part that no card has.
+            InvalidField: it asks for a part that no GPU has.
         """
         path = share_path(parsed.job)
         if not path:
@@ -69,7 +63,7 @@ class GpuShares:
 
     def _why_alone(self, parsed: ParsedManifest, request: GpuRequest) -> str:
         if not request.is_share:
-            return "it asks for none of a card"
+            return "it asks for none of a GPU"
         if parsed.job.local_launch != "torch" or parsed.spec.max_replicas > 1 or len(parsed.job.roles) > 1:
             return "a part of a GPU is for a job of one worker, without mpirun"
         if not self._has_gpus:

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from voda import config
 from voda.accounts import Account, Accounts
+from voda.api.admission import CallerLimits
 from voda.api.unix_socket import MOST_BYTES
 from voda.app.gpu_sharing import GpuShares, GpuSharing
 from voda.app.reachability import program_warnings
-from voda.application.backend import CallerLimits
 from voda.auth.local_users import own_name
 from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import Clock
@@ -41,6 +41,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.settings import SettingsPatch
 from voda.kinds.base import FieldWarning
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
@@ -62,10 +63,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     slots: int | None = None
     """CPU slots where there is no GPU; by default one per core."""
     pool: str = "default"
-    policy: str | None = None
-    placer: str | None = None
-    ratelimit_s: float | None = None
-    """Settings to change at the start; None = as the log has them."""
+    settings: SettingsPatch = {}
+    """Of the pool, to change at the start."""
     is_multi_user: bool = False
     """Whether users of this machine ask over a socket, told by their accounts, and jobs run as their users."""
     socket: Path | None = None
@@ -91,9 +90,7 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
 
     def caller_limits(self) -> CallerLimits:
         """Return how much one caller may ask for."""
-        return CallerLimits(
-            jobs_per_user=self.jobs_per_user, command_idle_s=self.command_idle_s, command_s=self.command_s
-        )
+        return CallerLimits(command_idle_s=self.command_idle_s, command_s=self.command_s)
 
 
 def refuse_contradictions(options: MachineOptions) -> None:
@@ -116,8 +113,6 @@ def refuse_contradictions(options: MachineOptions) -> None:
         raise InvalidInput(f"--port is {options.port}, expected 0 (any) to 65535")
     if not 0 <= options.pids_limit <= 4_194_304:
         raise InvalidInput(f"--pids-limit is {options.pids_limit}, expected 0 (none) to 4194304")
-    if options.ratelimit_s is not None and not 0 <= options.ratelimit_s <= 86_400:
-        raise InvalidInput(f"--ratelimit is {options.ratelimit_s:g} s, expected 0 to 86400")
 
 
 def socket_path(options: MachineOptions) -> Path | None:

@@ -3,57 +3,27 @@
 Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
-
+from voda.application.change_settings import new_settings
 from voda.clock import Clock
 from voda.cluster.port import Cluster
 from voda.controller.controller import Controller
 from voda.controller.instrumented import timed_placers, timed_policies
 from voda.controller.pool_loop import PoolLoop
-from voda.domain.state import Settings
+from voda.domain.settings import Settings, SettingsPatch
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import PolicyChanged, RatelimitChanged
+from voda.events.types import SettingsChanged
 from voda.log.store import EventStore
 from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import Parameters, changed_parameters
 from voda.projections.live import Live, LiveCluster
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
 CONCURRENCY: Final = 16
 """Jobs of a remote cluster whose actions are under way at a time."""
-_SPANS: Final = ("node_grace_s", "start_timeout_s", "reclaim_grace_s")
-_JITTER: Final = 0.25
-"""Share by which retries of jobs that failed together are spread."""
-
-
-class RequestedSettings(Struct, frozen=True, kw_only=True):
-    """Settings of a pool that the operator gave at the start; None = as the log has them."""
-
-    policy: str | None = None
-    placer: str | None = None
-    ratelimit_s: float | None = None
-    node_grace_s: float | None = None
-    start_timeout_s: float | None = None
-    reclaim_grace_s: float | None = None
-    parameters: Parameters = {}
-    """Of policies, checked; those that are left out stay."""
-
-
-class FirstSettings(Struct, frozen=True, kw_only=True):
-    """Settings of a pool that the log does not know; None = the defaults."""
-
-    resize_cost_s: float | None = None
-    ratelimit_s: float | None = None
-
-
-ON_ONE_MACHINE: Final = FirstSettings(resize_cost_s=5.0, ratelimit_s=5.0)
-"""On one machine processes restart in seconds, pods in a minute; assumed until measured. So plans may follow sooner."""
 
 
 async def record_settings(  # noqa: PLR0913 - where, for whom, and what
@@ -61,49 +31,30 @@ async def record_settings(  # noqa: PLR0913 - where, for whom, and what
     clock: Clock,
     live: LiveCluster,
     pool: str,
-    requested: RequestedSettings,
-    beginning: FirstSettings,
+    requested: SettingsPatch,
+    first: SettingsPatch,
     *,
     actor: str,
 ) -> int:
-    """Record the settings that the pool does not have yet, and return the log's position.
+    """Record what the operator asks for at the start and the pool does not have yet, and return the log's position.
 
-    Raises:
-        InvalidInput: there is no such policy or placer.
+    Args:
+        store: the log.
+        clock: of the service.
+        live: the pools of the log.
+        pool: whose settings they are.
+        requested: what the pool is to have, checked; the others stay as the log has them.
+        first: what a pool that the log does not know begins with, beside the defaults.
+        actor: who asks for it.
     """
-    facts = [
-        Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor)
-        for data in _changes(live, pool, requested, beginning)
-    ]
-    if not facts:
-        return live.position
-    return await store.append(f"settings.{pool}", ANY_VERSION, facts)
-
-
-def _changes(
-    live: LiveCluster, pool: str, requested: RequestedSettings, beginning: FirstSettings
-) -> Iterator[PolicyChanged | RatelimitChanged]:
     is_new = pool not in live.pools()
-    now = Settings() if is_new else live.settings(pool)
-    chosen = None if requested.policy in (None, now.policy) else POLICIES.choose(requested.policy or "").name
-    placing = None if requested.placer in (None, now.placer) else PLACERS.choose(requested.placer or "").name
-    parameters = changed_parameters(requested.parameters, now)
-    spans = {name: span_s for name in _SPANS if (span_s := getattr(requested, name)) not in (None, getattr(now, name))}
-    if is_new or chosen or placing or parameters or spans:
-        cost_s = beginning.resize_cost_s if is_new else None
-        yield PolicyChanged(
-            pool=pool,
-            policy=chosen,
-            placer=placing,
-            parameters=parameters,
-            resize_cost_s=cost_s,
-            **spans,
-        )
-    ratelimit_s = requested.ratelimit_s
-    if ratelimit_s is None and is_new:
-        ratelimit_s = beginning.ratelimit_s
-    if ratelimit_s not in (None, now.ratelimit_s):
-        yield RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s or 0.0)
+    wanted = {**first, **requested} if is_new else requested
+    new = new_settings(wanted, Settings() if is_new else live.settings(pool))
+    if not (is_new or new):
+        return live.position
+    changed = SettingsChanged(pool=pool, settings=new)
+    fact = Fact(data=changed, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor)
+    return await store.append(f"settings.{pool}", ANY_VERSION, [fact])
 
 
 def pool_loop(  # noqa: PLR0913 - its ports
@@ -138,7 +89,6 @@ def pool_loop(  # noqa: PLR0913 - its ports
             clock=clock,
             telemetry=telemetry,
             concurrency=at_once,
-            jitter=_JITTER,
         ),
         watcher=watcher,
         telemetry=telemetry,

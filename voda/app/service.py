@@ -9,9 +9,11 @@ import logging
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from voda import __version__, config
 from voda.accounts import Account, Accounts, unmapped_uid
+from voda.api.backend import Backend
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
@@ -27,13 +29,17 @@ from voda.app.machine import (
     socket_path,
     users_line,
 )
-from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
+from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
-from voda.application.backend import Backend
+from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
+from voda.application.submit_job import JobSubmitter
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.local_users import ROOT, LocalUsers
 from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import SystemClock
@@ -46,6 +52,7 @@ from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job, JobSpec
+from voda.domain.settings import ON_ONE_MACHINE
 from voda.events.envelope import Event
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, open_store
@@ -145,31 +152,37 @@ class MachineService:
         return None if account is None or account.uid == os.geteuid() else account
 
     def backend(self) -> Backend:
-        gpu_shares = self.machine.gpu_shares()
+        journal = Journal(store=self.store, clock=self.clock, view=self.view)
         return Backend(
-            store=self.store,
-            clock=self.clock,
-            view=self.view,
+            journal=journal,
+            submits=JobSubmitter(journal, self._job_rules()),
             access=self.access,
             local_users=self.users,
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             commands=LocalCommands(lambda: self.clusters),
-            job_cards=self._job_cards,
+            job_gpus=self._job_gpus,
             folders=self.keeper,
-            warnings=self.machine.warnings,
             not_ready=self.failure,
             health_warning=lambda: self.log_health.warning,
             limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
-            counted=gpu_shares.counted,
-            refuse_unusable=lambda parsed: refuse_unusable(parsed, self.job_account),
-            not_shared=gpu_shares.not_shared,
         )
 
-    def _job_cards(self, node: str) -> Mapping[int, str]:
-        return next((each.slots.jobs_by_card() for each in self.clusters if each.node == node), {})
+    def _job_rules(self) -> JobRules:
+        rules = JobRules(
+            pools=self.pools,
+            jobs_per_user=self.options.jobs_per_user,
+            warnings=self.machine.warnings,
+            counted=self.machine.gpu_shares().counted,
+            refuse_unusable=lambda parsed: refuse_unusable(parsed, self.job_account),
+            quota_shortage=quota_shortage,
+        )
+        return rules if self.users is None else replace(rules, account=self.users.job_account)
+
+    def _job_gpus(self, node: str) -> Mapping[int, str]:
+        return next((each.slots.jobs_by_gpu() for each in self.clusters if each.node == node), {})
 
     def see(self, event: Event) -> None:
         for loop in self.loops:
@@ -218,8 +231,7 @@ class MachineService:
         """
         await self.view.wait_for(await self.store.position())
         self._refuse_jobs_of_users()
-        options = self.options
-        requested = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
+        requested = check_settings(self.options.settings)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await record_settings(self.store, self.clock, live, pool, requested, ON_ONE_MACHINE, actor="up")

@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.virtual_clusters.membership import refuse_pin_without_guarantee, refuse_priority
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
@@ -66,7 +66,7 @@ class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 async def change(
-    backend: Backend, record: JobRecord, wanted: JobPatch, caller: Caller, *, is_expected: IsExpected | None = None
+    journal: Journal, record: JobRecord, wanted: JobPatch, caller: Caller, *, is_expected: IsExpected | None = None
 ) -> JobRecord:
     """Record a change of a live job, and return the job once the change is folded.
 
@@ -77,19 +77,19 @@ async def change(
             clusters, or a plain program would have several workers.
     """
     job_id = record.spec.job_id
-    version = await _version_if(is_expected, backend, record)
+    version = await _version_if(is_expected, journal, record)
     _refuse_ended(record, "changed")
     spec = changed_spec(record.spec, wanted)
     if spec == record.spec:
         return record
     if spec.priority != record.spec.priority:
-        refuse_priority(backend.view.live.cluster.cells(spec.pool), spec.priority, "priority")
+        refuse_priority(journal.view.live.cluster.cells(spec.pool), spec.priority, "priority")
         refuse_pin_without_guarantee(spec, "priority")
-    _refuse_copies(backend, record.spec, spec)
+    _refuse_copies(journal, record.spec, spec)
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)
     try:
-        position = await backend.record(fact, actor=caller.user, version=version)
+        position = await journal.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
@@ -120,9 +120,9 @@ def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
     )
 
 
-def _refuse_copies(backend: Backend, before: JobSpec, after: JobSpec) -> None:
+def _refuse_copies(journal: Journal, before: JobSpec, after: JobSpec) -> None:
     """Raise InvalidField where a plain program, of which more workers would be copies, would have more than one."""
-    job = backend.view.live.cluster.job(before.job_id)
+    job = journal.view.live.cluster.job(before.job_id)
     manifest = job.spec.manifest if job is not None else None
     if manifest is None or not is_plain(manifest) or after.max_replicas <= max(before.max_replicas, 1):
         return
@@ -146,22 +146,22 @@ def _crossed(wanted: JobPatch, least: int, most: int) -> InvalidField:
 
 
 async def cancel(
-    backend: Backend, record: JobRecord, caller: Caller, *, reason: str = "", is_expected: IsExpected | None = None
+    journal: Journal, record: JobRecord, caller: Caller, *, reason: str = "", is_expected: IsExpected | None = None
 ) -> None:
     """Cancel a live job, and return once that is folded; a job that ends or has ended is left alone."""
-    version = await _version_if(is_expected, backend, record)
+    version = await _version_if(is_expected, journal, record)
     if not record.is_live or record.is_canceling:
         return
     fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}")
     try:
-        await backend.record(fact, actor=caller.user, version=version)
+        await journal.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
 
 
-async def cancel_array(backend: Backend, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
+async def cancel_array(journal: Journal, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
     """Cancel those of an array's tasks that are live, all of them or none, and return once that is folded."""
-    clock, appends = backend.clock, []
+    clock, appends = journal.clock, []
     for record in records:
         if record.is_live and not record.is_canceling:
             why = reason or f"canceled by {caller.user or 'nobody'}"
@@ -169,10 +169,10 @@ async def cancel_array(backend: Backend, records: Sequence[JobRecord], caller: C
             fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=caller.user)
             appends.append(Append(data.stream, ANY_VERSION, [fact], 0))
     if appends:
-        await backend.view.wait_for(await backend.store.append_all(appends))
+        await journal.view.wait_for(await journal.store.append_all(appends))
 
 
-async def report(backend: Backend, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
+async def report(journal: Journal, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
     """Record the progress that a live job reports, once per report id, and return once it is folded."""
     _refuse_ended(record, "reported on")
     job_id = record.spec.job_id
@@ -194,17 +194,16 @@ async def report(backend: Backend, record: JobRecord, progress: ProgressReport, 
     if progress.report_id:
         event_id = "report-" + sha256(f"{job_id}\n{progress.report_id}".encode()).hexdigest()[:32]
     actor = f"job/{job_id}" if caller.role == "job" else caller.user
-    await backend.record(fact, actor=actor, event_id=event_id)
+    await journal.record(fact, actor=actor, event_id=event_id)
 
 
-async def _version_if(is_expected: IsExpected | None, backend: Backend, record: JobRecord) -> int:
+async def _version_if(is_expected: IsExpected | None, journal: Journal, record: JobRecord) -> int:
     """Return the version that the job's stream must still have when something is recorded."""
     if is_expected is None:
         return ANY_VERSION
-    store = backend.store
     # The head first: what it counts is at or before the position, and so in the view that is compared.
-    head = await store.head(f"job.{record.spec.job_id}")
-    await backend.view.wait_for(await store.position())
+    head = await journal.store.head(f"job.{record.spec.job_id}")
+    await journal.catch_up()
     if not is_expected(record.revision):
         raise _changed_meanwhile(record)
     return head.version

@@ -4,51 +4,66 @@ Rule: a change is made to the settings that the caller saw, or refused; a settin
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Any, Final
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType, defstruct
+from msgspec.structs import asdict, fields
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.lookup import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
-from voda.domain.state import ParameterValue, Settings
-from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged, RetentionChanged
+from voda.domain.settings import Parameters, Settings, SettingsPatch, SettingValue
+from voda.events.types import SettingsChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import changed_parameters, check_parameters
+from voda.policies.toolkit.parameters import FIELD, changed_parameters, check_parameters, check_value
 
 _ATTEMPTS = 5
-_RETENTION = ("retention_s", "retention_bytes", "output_bytes")
-_SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
-_Share = Annotated[float, Meta(ge=0, le=1)]
+SettingsChange = defstruct(
+    "SettingsChange",
+    [(field.name, field.type | UnsetType, UNSET) for field in fields(Settings)],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    namespace={"__doc__": "New settings of a pool: a JSON merge patch."},
+)
+_CHOICES: Final[Mapping[str, Callable[[str], Any]]] = {"policy": POLICIES.choose, "placer": PLACERS.choose}
 
 
-class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """New settings of a pool: a JSON merge patch."""
+def given_settings(change: Any) -> SettingsPatch:
+    """Return what a SettingsChange changes."""
+    return {name: value for name, value in asdict(change).items() if value is not UNSET}
 
-    policy: str | UnsetType = UNSET
-    placer: str | UnsetType = UNSET
-    ratelimit_s: _SpanOfADay | UnsetType = UNSET
-    parameters: Annotated[
-        Mapping[str, Mapping[str, ParameterValue]] | UnsetType,
-        Meta(description="Policy -> parameter -> value; every parameter that is left out stays."),
-    ] = UNSET
-    resize_cost_s: _SpanOfADay | UnsetType = UNSET
-    span_penalty: _Share | UnsetType = UNSET
-    heeds_resize_cost: bool | UnsetType = UNSET
-    node_grace_s: _SpanOfADay | UnsetType = UNSET
-    start_timeout_s: _SpanOfADay | UnsetType = UNSET
-    reclaim_grace_s: _SpanOfADay | UnsetType = UNSET
-    retention_s: Annotated[float, Meta(ge=0, le=36_500 * 86_400)] | UnsetType = UNSET
-    retention_bytes: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
-    output_bytes: Annotated[int, Meta(ge=1_000_000, le=2**53)] | UnsetType = UNSET
+
+def check_settings(patch: Mapping[str, object]) -> SettingsPatch:
+    """Return a patch in the types of the settings and within their bounds, or raise InvalidField."""
+    return {name: check_setting(name, value, name) for name, value in patch.items()}
+
+
+def check_setting(name: str, value: object, path: str) -> SettingValue:
+    """Return a value of the setting in its type, within its bounds; else raise InvalidField, which names the path."""
+    checked: SettingValue = check_value(Settings, name, value, path)
+    if isinstance(checked, Mapping):
+        return check_parameters(checked)
+    try:
+        return str(_CHOICES[name](str(checked)).name) if name in _CHOICES else checked
+    except InvalidInput as error:
+        raise InvalidField(path, str(error)) from error
+
+
+def new_settings(patch: SettingsPatch, current: Settings) -> SettingsPatch:
+    """Return those settings of a checked patch that are not in force."""
+    given = dict(patch)
+    wanted: Parameters = given.pop(FIELD, {})  # type: ignore[assignment]  # it has been checked
+    new = {name: value for name, value in given.items() if value != getattr(current, name)}
+    parameters = changed_parameters(wanted, current)
+    return {**new, FIELD: parameters} if parameters else new
 
 
 async def change_settings(
-    backend: Backend,
+    journal: Journal,
     pool: str,
-    change: SettingsChange,
+    change: Mapping[str, object],
     *,
     actor: str,
     is_expected: Callable[[Settings], bool] = lambda _settings: True,
@@ -56,52 +71,25 @@ async def change_settings(
     """Record a change of the pool's settings, and return the settings in force.
 
     Raises:
-        InvalidField: a policy, placer or parameter is unknown, or a parameter is out of its bounds.
+        InvalidField: a policy, placer or parameter is unknown, or a value is out of its bounds.
         PreconditionFailed: the settings that would be changed are not those that the caller saw (`is_expected`).
         StoreUnavailable: others keep changing them, or the log does not answer.
     """
-    _refuse_unknown(change)
-    if change.parameters is not UNSET:
-        change = replace(change, parameters=check_parameters(change.parameters))
+    patch = check_settings(change)
     for _ in range(_ATTEMPTS):
-        head = await backend.store.head(f"settings.{pool}")
+        head = await journal.store.head(f"settings.{pool}")
         # Now the view is at least as new as the head; if it is newer, the append is refused.
-        await backend.view.wait_for(await backend.store.position())
-        current = pool_state(backend, pool).settings
+        await journal.catch_up()
+        current = pool_state(journal.view, pool).settings
         if not is_expected(current):
             raise PreconditionFailed(
                 f"the settings of pool {pool} have changed since you read them: get them again, and decide again"
             )
-        if not (facts := _facts(pool, change, current)):
+        if not (new := new_settings(patch, current)):
             return current
         try:
-            await backend.record(*facts, actor=actor, version=head.version)
+            await journal.record(SettingsChanged(pool=pool, settings=new), actor=actor, version=head.version)
         except VersionConflict:
             continue
-        return pool_state(backend, pool).settings
+        return pool_state(journal.view, pool).settings
     raise StoreUnavailable(f"others are changing the settings of pool {pool} at this moment: try again")
-
-
-def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
-    given = {name: getattr(change, name) for name in SettingsChange.__struct_fields__ if name != "parameters"}
-    new = {name: value for name, value in given.items() if value is not UNSET and value != getattr(current, name)}
-    facts: list[AnyFact] = []
-    if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
-        facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
-    kept = {name: new.pop(name) for name in _RETENTION if name in new}
-    if kept:
-        facts.append(RetentionChanged(pool=pool, **kept))
-    parameters = changed_parameters(change.parameters or {}, current)
-    if new or parameters:
-        facts.append(PolicyChanged(pool=pool, parameters=parameters, **new))
-    return facts
-
-
-def _refuse_unknown(change: SettingsChange) -> None:
-    choose: Mapping[str, Callable[[str], object]] = {"policy": POLICIES.choose, "placer": PLACERS.choose}
-    for field, choice in choose.items():
-        if isinstance(name := getattr(change, field), str):
-            try:
-                choice(name)
-            except InvalidInput as error:
-                raise InvalidField(field, str(error)) from error

@@ -3,14 +3,14 @@
 Rule: only what would take effect is recorded; who halted a job may be named by the reason, and is always by the event.
 """
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.auth.callers import Caller
 from voda.domain.errors import WrongState
 from voda.events.types import AnyFact, JobHaltRequested, JobResumeRequested
 from voda.projections.job_record import JobRecord
 
 
-async def halt(backend: Backend, record: JobRecord, caller: Caller, *, reason: str = "") -> None:
+async def halt(journal: Journal, record: JobRecord, caller: Caller, *, reason: str = "") -> None:
     """Take a live job's workers away until it is resumed; a halted one stays as it is.
 
     Raises:
@@ -20,10 +20,10 @@ async def halt(backend: Backend, record: JobRecord, caller: Caller, *, reason: s
     if not record.is_halted:
         who = f"halted by {caller.user or 'nobody'}"
         fact = JobHaltRequested(job_id=record.spec.job_id, reason=f"{who}: {reason}" if reason else who)
-        await _record(backend, record, fact, caller, "halted")
+        await _record(journal, record, fact, caller, "halted")
 
 
-async def resume(backend: Backend, record: JobRecord, caller: Caller) -> None:
+async def resume(journal: Journal, record: JobRecord, caller: Caller) -> None:
     """Let plans give a halted job workers again; one that is not halted stays as it is.
 
     Raises:
@@ -31,11 +31,11 @@ async def resume(backend: Backend, record: JobRecord, caller: Caller) -> None:
     """
     _refuse_ending(record, "resumed")
     if record.is_halted:
-        await _record(backend, record, JobResumeRequested(job_id=record.spec.job_id), caller, "resumed")
+        await _record(journal, record, JobResumeRequested(job_id=record.spec.job_id), caller, "resumed")
 
 
-async def _record(backend: Backend, record: JobRecord, fact: AnyFact, caller: Caller, done: str) -> None:
-    position = await backend.record(fact, actor=caller.user)
+async def _record(journal: Journal, record: JobRecord, fact: AnyFact, caller: Caller, done: str) -> None:
+    position = await journal.record(fact, actor=caller.user)
     # An end that was recorded first leaves the request without effect.
     if record.revision < position:
         _refuse_ending(record, done)

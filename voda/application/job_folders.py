@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from voda.application.folder_retention import DeletionCause, EndedFolder, RetentionRule, expired
 from voda.application.read_model import ReadModel
 from voda.clock import Clock
 from voda.cluster.folder_emptying import FolderEmptying
@@ -22,7 +23,6 @@ from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, LogArchived, VodaError, WrongState
-from voda.domain.retention import DeletionCause, EndedFolder, RetentionRule, expired
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobFolderDeleted, JobSubmitted
 from voda.log.store import EventStore

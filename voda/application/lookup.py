@@ -7,12 +7,14 @@ that the log does not mention is empty, and stays unmentioned.
 from collections.abc import Sequence
 from typing import Final
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
+from voda.application.read_model import ReadModel
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound, closest
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.projections.job_names import EXACT, OF_OWNER
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
@@ -23,9 +25,9 @@ _COMPARED: Final = 500
 _SUGGESTED: Final = 3
 
 
-def job_of(backend: Backend, named: str, caller: Caller) -> JobRecord:
+def job_of(view: ReadModel, named: str, caller: Caller) -> JobRecord:
     """Return the job that a text names, the caller's own first (`JobNames`); raises NotFound."""
-    job_registry = backend.view.job_registry
+    job_registry = view.job_registry
     if (record := job_registry.find(named, caller.user)) is not None:
         return record
     if (job_id := _forgotten(job_registry, named)) is not None:
@@ -39,29 +41,29 @@ def array_tasks(job_registry: JobRegistry, named: str, user: str) -> Sequence[Jo
     return arrays.tasks(arrays.find(named, user) or named)
 
 
-def array_of(backend: Backend, named: str, caller: Caller) -> Sequence[JobRecord]:
+def array_of(view: ReadModel, named: str, caller: Caller) -> Sequence[JobRecord]:
     """Return the tasks of an array, at least one; raises NotFound."""
-    if tasks := array_tasks(backend.view.job_registry, named, caller.user):
+    if tasks := array_tasks(view.job_registry, named, caller.user):
         return tasks
     raise NotFound(f"array {named[:80]!r} is not known: GET /api/v1/jobs lists all jobs and their arrays")
 
 
-async def spec_of(backend: Backend, named: str, caller: Caller) -> JobSpec:
+async def spec_of(journal: Journal, named: str, caller: Caller) -> JobSpec:
     """Return the spec of the job that a text names, also of one that only the log still knows; raises NotFound."""
-    job_registry = backend.view.job_registry
+    job_registry = journal.view.job_registry
     if (record := job_registry.find(named, caller.user)) is not None:
         return record.spec
     if (job_id := _forgotten(job_registry, named)) is not None:
-        return (await submission_of(backend.store, job_id, backend.view.position)).spec
+        return (await submission_of(journal.store, job_id, journal.view.position)).spec
     raise _unknown(named, job_registry, caller)
 
 
-async def job_id_then(backend: Backend, named: str, caller: Caller, position: int) -> str:
+async def job_id_then(journal: Journal, named: str, caller: Caller, position: int) -> str:
     """Return the id of the job that a text meant when the log ended at a position; raises NotFound."""
-    job_id = await job_named(backend.store, named, position, user=caller.user)
-    if backend.view.job_registry.is_known(job_id):
+    job_id = await job_named(journal.store, named, position, user=caller.user)
+    if journal.view.job_registry.is_known(job_id):
         return job_id
-    return (await spec_of(backend, named, caller)).job_id
+    return (await spec_of(journal, named, caller)).job_id
 
 
 def _forgotten(job_registry: JobRegistry, named: str) -> str | None:
@@ -87,23 +89,23 @@ def _unknown(named: str, job_registry: JobRegistry, caller: Caller) -> NotFound:
     return NotFound(f"job {named[:80]!r} is not known: {hint}")
 
 
-def pool_names(backend: Backend) -> Sequence[str]:
-    """Return all pools, sorted."""
-    return sorted({*backend.pools, *backend.view.live.cluster.pools()})
+def pool_names(pools: Sequence[str], view: ReadModel) -> Sequence[str]:
+    """Return all pools, those that take jobs and those that the log knows, sorted."""
+    return sorted({*pools, *view.live.cluster.pools()})
 
 
-def known_pool(backend: Backend, name: str) -> str:
+def known_pool(pools: Sequence[str], view: ReadModel, name: str) -> str:
     """Return the name if there is such a pool; else NotFound names the pools that there are."""
-    known = pool_names(backend)
+    known = pool_names(pools, view)
     if name in known:
         return name
     hint = f" Did you mean {close!r}?" if (close := closest(name, known)) else ""
     raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
 
 
-def pool_state(backend: Backend, name: str) -> ClusterState:
+def pool_state(view: ReadModel, name: str) -> ClusterState:
     """Return the live state of a pool, without estimates; O(live jobs)."""
-    cluster = backend.view.live.cluster
+    cluster = view.live.cluster
     if name in cluster.pools():
         return cluster.state(name)
     return ClusterState(

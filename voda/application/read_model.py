@@ -12,11 +12,11 @@ from itertools import count
 
 from voda.controller.follower import Restorable, catch_up, restore
 from voda.domain.errors import StoreUnavailable
+from voda.domain.plan import ExpectedTimes
 from voda.events.envelope import Event
 from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
-from voda.simulator.whatif.forecast import ExpectedTimes
 
 
 class ReadModel:

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.backend import Backend
 from voda.application.job_ids import JobIds
-from voda.application.pool_warnings import pool_warnings
+from voda.application.job_rules import JobRules, pool_warnings
+from voda.application.journal import Journal
 from voda.application.virtual_clusters.membership import in_virtual_cluster
 from voda.auth.callers import Caller
 from voda.domain.errors import (
@@ -73,10 +73,11 @@ class CheckedManifest(NamedTuple):
 class JobSubmitter:
     """Submits jobs and adopts objects of the cluster, each once."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._job_registry = backend.view.job_registry
-        self._ids = JobIds(backend.view)
+    def __init__(self, journal: Journal, rules: JobRules) -> None:
+        self._journal = journal
+        self._rules = rules
+        self._job_registry = journal.view.job_registry
+        self._ids = JobIds(journal.view)
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
@@ -101,16 +102,16 @@ class JobSubmitter:
             StoreNotWritable: the log cannot be written.
         """
         parsed, spec, warnings = self._parse_and_check(manifest, caller)
-        await self._refuse_without_account(spec.user)
-        await self._backend.refuse_unusable(parsed)
+        await self._rules.account(spec.user)
+        await self._rules.refuse_unusable(parsed)
         specs = [spec] if parsed.array is None else list(task_specs(spec, parsed.array))
         if is_dry_run:
             if key and (job_id := self._job_registry.submission(_event_id("submit", caller.user, key))) is not None:
                 return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings, len(specs))
             self._refuse_too_many(caller, len(specs))
-            record = new_record(self._identified(specs, parsed)[0], self._backend.clock.now(), 0)
+            record = new_record(self._identified(specs, parsed)[0], self._journal.clock.now(), 0)
             return SubmitOutcome(record, False, warnings, len(specs))
-        event_id = _event_id("submit", caller.user, key) if key else self._backend.clock.new_id()
+        event_id = _event_id("submit", caller.user, key) if key else self._journal.clock.new_id()
         return SubmitOutcome(*await self._submit(specs, parsed, caller, key, event_id), warnings, len(specs))
 
     async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
@@ -120,7 +121,7 @@ class JobSubmitter:
 
         Raises WrongState where it has no manifest, and the errors of `submit`.
         """
-        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        events = await self._journal.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
             raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
@@ -128,8 +129,8 @@ class JobSubmitter:
         task = fact.spec.task_environment
         manifest = without_array(fact.spec.manifest) if task else fact.spec.manifest
         parsed, spec, warnings = self._parse_and_check(manifest, owner)
-        await self._refuse_without_account(spec.user)
-        event_id = _event_id("rerun", caller.user, key) if key else self._backend.clock.new_id()
+        await self._rules.account(spec.user)
+        event_id = _event_id("rerun", caller.user, key) if key else self._journal.clock.new_id()
         try:
             outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
         except AlreadyExists as error:
@@ -192,21 +193,21 @@ class JobSubmitter:
             await other.wait()
 
     def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
-        parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
-        parsed = self._backend.counted(replace(parsed, spec=replace(parsed.spec, user=caller.user)))
+        parsed = parse(manifest, default_pool=self._rules.pools[0], pool_label=self._rules.pool_label)
+        parsed = self._rules.counted(replace(parsed, spec=replace(parsed.spec, user=caller.user)))
         parsed = replace(parsed, spec=self._in_pools(parsed, caller))
         return CheckedManifest(parsed, parsed.spec, tuple(self._warnings(parsed)))
 
     def _in_pools(self, parsed: ParsedManifest, caller: Caller) -> JobSpec:
         """Return a job in the first of its pools, with its virtual cluster in each; `any`: all that take it."""
-        is_any = tuple(parsed.pools) == (ANY_POOL,) and ANY_POOL not in self._backend.pools
+        is_any = tuple(parsed.pools) == (ANY_POOL,) and ANY_POOL not in self._rules.pools
         specs: list[JobSpec] = []
         refusals: list[InvalidInput | NotAllowed] = []
-        for pool in self._backend.pools if is_any else parsed.pools or (parsed.spec.pool,):
+        for pool in self._rules.pools if is_any else parsed.pools or (parsed.spec.pool,):
             spec = replace(parsed.spec, pool=pool)
             try:
                 self._refuse_unknown_pool(spec)
-                specs.append(in_virtual_cluster(self._backend.view.live.cluster.cells(pool), spec, caller))
+                specs.append(in_virtual_cluster(self._journal.view.live.cluster.cells(pool), spec, caller))
             except (InvalidInput, NotAllowed) as error:
                 if not is_any:
                     raise
@@ -242,22 +243,22 @@ class JobSubmitter:
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
     ) -> JobRecord:
         """Append the submissions under the first free ids, with the object that the job comes from, if any."""
-        store, view, spec = self._backend.store, self._backend.view, specs[0]
+        journal, spec = self._journal, specs[0]
         for _ in range(_MOST_TRIES):
             identified = self._identified(specs, parsed, may_share_name=bool(uid))
             own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
-            now = self._backend.clock.now()
+            now = journal.clock.now()
             appends = [
                 Append(f"job.{one.job_id}", 0, _submission(one, own_id, actor, now, uid=uid), 0)
                 for one, own_id in zip(identified, own_ids, strict=True)
             ]
             try:
-                position = await store.append_all(appends)
+                position = await journal.store.append_all(appends)
             except VersionConflict:
                 # Another request took the id: read what it wrote before the next attempt.
-                await view.wait_for(await store.position())
+                await journal.catch_up()
                 continue
-            await view.wait_for(position)
+            await journal.view.wait_for(position)
             job_id = self._job_registry.submission(event_id)
             assert job_id is not None, "a submission that was appended and read back is known"
             record = self._job_registry.job(job_id)
@@ -272,7 +273,7 @@ class JobSubmitter:
             raise AlreadyExists(
                 f"Idempotency-Key {key!r} was used for job {job_id}, which ended long ago: use a new one"
             )
-        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        events = await self._journal.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest != spec.manifest:
             raise InvalidInput(
@@ -296,20 +297,15 @@ class JobSubmitter:
                 del self._coming[caller.user]
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
-        if spec.pool not in self._backend.pools:
+        if spec.pool not in self._rules.pools:
             raise InvalidField(
                 "metadata.annotations[voda.dev/pool]",
                 f"metadata.annotations[voda.dev/pool]: there is no pool {spec.pool[:80]!r}, expected one of"
-                f" {', '.join(self._backend.pools)}",
+                f" {', '.join(self._rules.pools)}",
             )
 
-    async def _refuse_without_account(self, owner: str) -> None:
-        """Raise InvalidInput where jobs run as their users and the owner has no account."""
-        if self._backend.local_users is not None:
-            await self._backend.local_users.job_account(owner)
-
     def _refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
-        most = self._backend.limits.jobs_per_user
+        most = self._rules.jobs_per_user
         live = self._job_registry.live_count(caller.user) + self._coming[caller.user]
         if caller.role != "admin" and jobs > most:
             raise InvalidField(
@@ -326,10 +322,10 @@ class JobSubmitter:
     def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:
         """Yield the fields that have no effect, each once, and whether the job has to wait for nodes."""
         by_field: dict[str, FieldWarning] = {}
-        for warning in (*self._backend.warnings(parsed), *parsed.warnings):
+        for warning in (*self._rules.warnings(parsed), *parsed.warnings):
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
-        yield from pool_warnings(self._backend.view.live.cluster, parsed)
+        yield from pool_warnings(self._journal.view.live.cluster, parsed, self._rules.quota_shortage)
 
 
 def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:

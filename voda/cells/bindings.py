@@ -6,7 +6,6 @@ healthy cells are left than a virtual cluster is owed, bad ones are bound to its
 placed where it must end on bad hardware; as soon as healthy ones suffice again, they are released.
 """
 
-from collections.abc import Mapping
 from operator import ge
 
 from voda.cells.book import CellBook
@@ -88,47 +87,6 @@ def take_quota_cell(book: CellBook, cell: int, cluster: str) -> bool:
         books.left[lower] -= count
         _doom(book, books, lower)
     return all(map(ge, books.left, books.owed))
-
-
-def take_quota_cells(book: CellBook, bound: Mapping[int, int]) -> bool:
-    """Bind physical cells to quota cells and take them out of the free ones, in order, while nothing is bad.
-
-    Args:
-        bound: physical cell -> quota cell that is not bound.
-
-    Returns:
-        Whether all were free, and all guarantees could certainly be kept all the time. If not, the book is of no use.
-    """
-    trees, virtual, owner = book.topology.trees, book.virtual, book.quotas.owner
-    if any(any(books.bad) for books in book.free.values()):
-        return False
-    taken: dict[tuple[str, int, str], int] = {}
-    names = {id(books.chain): name for name, books in book.free.items()}
-    for cell, root in bound.items():
-        name, level = names[id(trees.chain[cell])], trees.level[cell]
-        books = book.free[name]
-        if virtual[cell] != NONE or not (cell in books.free or book.is_free(cell)):
-            return False
-        virtual[cell], book.place[root] = root, cell
-        for above in range(level + 1, books.remove(cell) + 1):
-            books.left[above] -= 1
-        place = name, level, owner[root]
-        taken[place] = taken.get(place, 0) + 1
-    split: set[tuple[str, int]] = set()
-    for (name, level, cluster), number in taken.items():
-        books = book.free[name]
-        books.left[level] -= number
-        for lower, count in books.chain.below[level]:
-            books.left[lower] -= number * count
-        _owe(books, cluster, level, -number)
-        split.update((name, above) for above in range(level + 1, books.chain.top + 1))
-    # What is left beyond what is owed only ever shrinks, so it suffices to look at it in the end.
-    spare = {
-        (name, level): left - books.owed[level]
-        for name, books in book.free.items()
-        for level, left in enumerate(books.left)
-    }
-    return min(spare.values(), default=0) >= 0 and all(spare[place] > 0 for place in split)
 
 
 def give_quota_cell(book: CellBook, cell: int, cluster: str) -> None:
@@ -255,29 +213,6 @@ def _unbind_upwards(book: CellBook, leaf: int) -> None:
 def _owe(books: FreeCells, cluster: str, level: int, count: int) -> None:
     books.owed_by[cluster][level] += count
     books.owed[level] += count
-
-
-def count_leafs(book: CellBook, bound: Mapping[int, int], priority: int) -> None:
-    """Count unused leafs, all directly in one cell, as used with a guarantee.
-
-    Args:
-        bound: physical leaf -> the virtual leaf that it is bound to; not empty.
-        priority: that of the gang.
-    """
-    guaranteed, used, number = book.guaranteed, book.used, len(bound)
-    leaf = virtual = NONE
-    for leaf, virtual in bound.items():
-        book.priority[leaf] = book.virtual_priority[virtual] = priority
-        guaranteed[leaf] += 1
-        used[virtual] += 1
-    node = book.priorities.setdefault(book.quotas.node_of[virtual], {})
-    node[priority] = node.get(priority, 0) + number
-    for counts, parent, cell in (
-        (guaranteed, book.topology.trees.parent, leaf),
-        (used, book.quotas.trees.parent, virtual),
-    ):
-        while (cell := parent[cell]) != NONE:
-            counts[cell] += number
 
 
 def _count_leaf(book: CellBook, leaf: int, priority: int, count: int) -> None:

@@ -88,12 +88,11 @@ class FreeCells:
         if last != cell:
             self.lists[level][place], self.free[last] = last, place
 
-    def can_take(self, level: int) -> bool:
-        """Return whether it is certain that a cell of a level can be taken, and that no bad one is concerned."""
-        left, owed, above = self.left, self.owed, range(level + 1, self.chain.top + 1)
-        if any(self.bad) or left[level] < owed[level] or any(left[higher] <= owed[higher] for higher in above):
-            return False
-        return all(left[lower] - count >= owed[lower] for lower, count in self.chain.below[level])
+    def sort(self) -> None:
+        """Let free cells be handed out by their numbers, whatever was taken and put back before."""
+        for cells in self.lists:
+            cells.sort()
+            self.free.update(zip(cells, range(len(cells)), strict=True))
 
     def healthy(self, level: int) -> int:
         """Return how many of the cells left are healthy."""

@@ -4,14 +4,12 @@ A gang's state is not stored: it follows from who uses and who reserves its leaf
 leaves no trace at the gang that was to make room.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct, field
 
-from voda.cells.structure.topology import Topology
-from voda.cells.structure.trees import NONE
 from voda.domain.cells import OPPORTUNISTIC, GangPlacement, GangRequest, WorkerCells
 
 __all__ = [
@@ -20,13 +18,10 @@ __all__ = [
     "LOWEST",
     "OPPORTUNISTIC",
     "Gang",
-    "GangBatch",
     "GangPlacement",
     "GangRequest",
     "GangState",
     "WorkerCells",
-    "alone",
-    "batches",
 ]
 
 LOWEST: Final = OPPORTUNISTIC + 1
@@ -73,48 +68,3 @@ class Gang(Struct, frozen=True, kw_only=True, gc=False):
         """Return the index of the first place for a worker of that size that nobody has; None = all are taken."""
         free = (i for i, size in enumerate(self.request.sizes) if size == leafs and i not in self.workers)
         return next(free, None)
-
-
-class GangBatch(Struct, frozen=True, eq=False, kw_only=True, gc=False):
-    """Gangs of one worker each, of one virtual cluster and priority, that come one after another."""
-
-    gangs: Mapping[str, Gang]
-    """By name."""
-    leafs: tuple[int, ...]
-    """Of all of them: nobody uses them, and nobody has reserved them."""
-    above: int
-    """The cell directly above all of them; NONE: they are in several, or have no guarantee."""
-    quota: str
-    """The type of their quota cells; empty: they have no guarantee."""
-    cluster: str
-    priority: int
-
-
-def batches(topology: Topology, gangs: Sequence[Gang]) -> list[GangBatch]:
-    """Return gangs of one job as batches, in their order."""
-    parent, groups = topology.trees.parent, list[tuple[int, str, list[Gang]]]()
-    for gang in gangs:
-        quota, cells = gang.placement[0].quota, {parent[leaf] for leaf in gang.leafs}
-        above = cells.pop() if quota and len(cells) == 1 and not gang.request.pin else NONE
-        if groups and groups[-1][:2] == (above, quota):
-            groups[-1][2].append(gang)
-        else:
-            groups.append((above, quota, [gang]))
-    return [_batch(group, above, quota) for above, quota, group in groups]
-
-
-def alone(gang: Gang) -> GangBatch:
-    """Return a gang that is recovered by itself, whatever else is in the cell above it."""
-    return _batch((gang,), NONE, gang.placement[0].quota)
-
-
-def _batch(gangs: Sequence[Gang], above: int, quota: str) -> GangBatch:
-    request = gangs[0].request
-    return GangBatch(
-        gangs={gang.name: gang for gang in gangs},
-        leafs=tuple(leaf for gang in gangs for leaf in gang.leafs),
-        above=above,
-        quota=quota,
-        cluster=request.virtual_cluster,
-        priority=request.priority,
-    )

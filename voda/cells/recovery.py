@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from voda.cells.bindings import take_leaf
+from voda.cells.bindings import give_leaf, take_leaf
 from voda.cells.book import CellBook
 from voda.cells.gangs import LOWEST, Gang, GangPlacement, GangRequest, WorkerCells
 from voda.cells.preemption import cancel, downgrade, end
@@ -31,6 +31,55 @@ def occupy(
     for name in dict.fromkeys([book.reserver[leaf] for leaf in leafs if book.reserver[leaf]]):
         cancel(book, name)
     return take_leafs(book, Gang(request=request, placement=placement, leafs=tuple(leafs), workers=workers), leafs)
+
+
+def settle(book: CellBook, gang: Gang, root: int) -> bool:
+    """Let a gang use leafs of one machine, bound to the virtual ones that stand in a quota cell where they do.
+
+    Gangs for which this is possible together have the same cells in whichever order they come.
+
+    Args:
+        root: the quota cell; NONE: it uses them without a guarantee.
+
+    Returns:
+        Whether they are its own now; if not, the book is as before, but for the order of free cells.
+    """
+    leafs, priority, virtual = gang.leafs, gang.request.priority, dict[int, int]()
+    if any(book.holder[leaf] or book.reserver[leaf] for leaf in leafs):
+        return False
+    if root != NONE:
+        cell = book.topology.trees.ancestor(leafs[0], book.quotas.trees.level[root])
+        # Cells of a tree are numbered alike, be they physical or virtual.
+        virtual = {leaf: root + leaf - cell for leaf in leafs}
+        if not _is_place(book, cell, root) or not all(_is_below(book, leaf, cell) for leaf in leafs):
+            return False
+        if any(book.virtual[leaf] != NONE or book.place[each] != NONE for leaf, each in virtual.items()):
+            return False
+    for number, leaf in enumerate(leafs):
+        if not take_leaf(book, leaf, virtual.get(leaf, NONE), priority):
+            for taken in leafs[: number + 1]:
+                give_leaf(book, taken)
+            return False
+    for leaf in leafs:
+        book.holder[leaf] = gang.name
+    settled = Gang(request=gang.request, placement=gang.placement, leafs=leafs, virtual=virtual, workers=gang.workers)
+    book.gangs[gang.name] = settled
+    return True
+
+
+def _is_place(book: CellBook, cell: int, root: int) -> bool:
+    """Return whether a quota cell is bound to a physical cell, or both are free for it."""
+    physical, virtual = book.topology.trees, book.quotas.trees
+    if physical.chain[cell] is not virtual.chain[root] or physical.level[cell] != virtual.level[root]:
+        return False
+    if book.place[root] != NONE:
+        return book.place[root] == cell
+    return book.virtual[cell] == NONE and book.is_free(cell)
+
+
+def _is_below(book: CellBook, leaf: int, cell: int) -> bool:
+    trees = book.topology.trees
+    return trees.ancestor(leaf, trees.level[cell]) == cell
 
 
 def take_leafs(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> Sequence[str]:

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -30,6 +31,13 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 class HandWrapped(RichCommand):
     """A command whose help text is shown as its docstring has it, and whose own options come before the shared ones."""
+
+    function: Callable[..., None]
+
+    @cached_property
+    def params(self) -> list[click.Parameter]:  # type: ignore[override]
+        """Those of the function's signature."""
+        return click_parameters(self.function)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; what an unknown option may mean is one that is close, or that begins with its name."""
@@ -149,11 +157,10 @@ def add_commands(group: click.Group, module: ModuleType) -> None:
 
 def built(function: Any, name: str, *, hidden: bool = False) -> click.Command:
     """Return what click runs for a marked function."""
-    made: click.Command = function.command_class(
-        name,
-        callback=called(function),
-        params=click_parameters(function),
-        help=inspect.getdoc(function),
-        hidden=hidden,
+    made: HandWrapped = function.command_class(
+        name, callback=called(function), help=inspect.getdoc(function), hidden=hidden
     )
+    made.function = function
+    # Whoever lists the commands needs none of their options.
+    del made.params
     return made

@@ -1,20 +1,12 @@
-"""What commands share: the options of those that ask the server, and what the shell completes.
-
-Rule: completion never fails and never waits long: without an answer within a second there are no suggestions.
-"""
+"""What commands share: the options of those that ask the server."""
 
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
-
-import click
+from typing import Annotated, Any, ClassVar, Literal
 
 from voda.cli.parameters import Option
-from voda.domain.errors import VodaError
-
-_LIMIT_S = 1.0
 
 Output = Literal["table", "wide", "json", "yaml", "name"]
 OutputOption = Annotated[
@@ -71,87 +63,20 @@ class ServerOptions:
     ] = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    replica: Annotated[
+        str, Option("--replica", "-r", metavar="N|NAME", help="Such as 1 for worker-1; by default the first one.")
+    ] = ""
+    stdin: Annotated[bool, Option("--stdin", "-i", help="Pass the standard input on.")] = False
+    tty: Annotated[bool, Option("--tty", "-t", help="Give the command a terminal; needs one here.")] = False
+
+
 def is_kubectl_plugin() -> bool:
     """Return whether kubectl runs this program, as `kubectl voda`: it calls its plug-ins kubectl-NAME."""
     return os.path.basename(sys.argv[0]).startswith("kubectl-")
 
 
-def provided(**options: object) -> dict[str, object]:
+def provided(**options: Any) -> dict[str, Any]:
     """Return the options that the user gave."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def live_jobs(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the live jobs whose names begin with the text."""
-    return _names_from_server(ctx, "/jobs", "job_id", incomplete, phase="live")
-
-
-def all_jobs(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the jobs, ended ones included, whose names begin with the text."""
-    return _names_from_server(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
-
-
-def things(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return what `voda get` can list: kinds, or after a kind the things of that kind."""
-    kind = next(iter(ctx.params.get("what") or ()), "")
-    if kind.startswith("node"):
-        return complete_nodes(ctx, incomplete)
-    if kind.startswith("pool"):
-        return complete_pools(ctx, incomplete)
-    kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
-    return [*kinds, *all_jobs(ctx, incomplete)]
-
-
-def complete_nodes(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the nodes whose names begin with the text."""
-    return _names_from_server(ctx, "/nodes", "name", incomplete)
-
-
-def complete_pools(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the pools whose names begin with the text."""
-    return _names_from_server(ctx, "/pools", "name", incomplete)
-
-
-def complete_virtual_clusters(ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the virtual clusters whose names begin with the text."""
-    return _names_from_server(ctx, "/virtual-clusters", "name", incomplete)
-
-
-def complete_policies(_: click.Context, incomplete: str) -> list[str]:
-    """Return the policies whose names begin with the text."""
-    from voda.policies import POLICIES
-
-    return [name for name in POLICIES if name.startswith(incomplete)]
-
-
-def _names_from_server(ctx: click.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
-    import asyncio
-
-    try:
-        found = asyncio.run(_names(_where(ctx), path, field, params))
-    except (VodaError, TimeoutError, OSError, ValueError, KeyError, TypeError):
-        return []
-    return [name for name in found if name.startswith(incomplete)]
-
-
-def _where(ctx: click.Context) -> ServerOptions:
-    home, ca = ctx.params.get("home"), ctx.params.get("ca")
-    return ServerOptions(
-        server=ctx.params.get("server") or "",
-        token=ctx.params.get("token") or "",
-        home=Path(home) if home else None,
-        ca=Path(ca) if ca else None,
-        context=ctx.params.get("context") or "",
-    )
-
-
-async def _names(where: ServerOptions, path: str, field: str, params: dict[str, str]) -> list[str]:
-    import asyncio
-
-    import msgspec
-
-    from voda.cli.http.client import open_client
-
-    async with asyncio.timeout(_LIMIT_S), open_client(where) as client:
-        body = await client.get(path, params)
-    return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

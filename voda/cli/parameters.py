@@ -1,16 +1,18 @@
 """Turns the signature of a command into click's parameters: `Annotated[int, Option("--min", min=1, help="Fewest.")]`.
 
-Rules: a parameter without a default is required. One that is a dataclass stands for a group of options, one per field,
-in the panel of `--help` that the group names. What is wrong with a value is said as what is expected.
+Rules: a parameter without a default is required. One that is a dataclass, or a function that makes one, stands for a
+group of options, one per field, in the panel of `--help` that the group names. What is wrong with a value is said as
+what is expected.
 """
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args, get_origin
 
 import click
 from rich_click.rich_parameter import RichArgument, RichOption
@@ -18,6 +20,8 @@ from rich_click.rich_parameter import RichArgument, RichOption
 from voda.domain.errors import InvalidInput
 from voda.text import seconds_of, short
 
+_SIZE: Final = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,6})?) ?([kmgtp]?)(i?)b?", re.IGNORECASE)
+_PREFIXES: Final = ("", "k", "m", "g", "t", "p")
 Complete = Callable[[click.Context, str], list[str]]
 """Returns what the text in the making may become."""
 
@@ -36,6 +40,8 @@ class OptionSettings(TypedDict, total=False):
     """Whether users write the seconds as a span: 30, 10m, 4h, 1d12h."""
     needs_unit: bool
     """Whether the span is refused without its unit: where it says what is deleted."""
+    is_size: bool
+    """Whether users write the bytes as a size: 500MB, 5GB, 4GiB."""
     is_once: bool
     """Whether it is refused when given twice, rather than taken as given last; it has no default but None."""
 
@@ -90,6 +96,22 @@ class _Span(_Number):
             self.fail(str(error), param, ctx)
 
 
+class _Size(_Number):
+    """Bytes, which may be written with units."""
+
+    def __init__(self, least: float | None, most: float | None) -> None:
+        super().__init__(int, least, most)
+        self.name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the bytes; raises BadParameter."""
+        if (match := _SIZE.fullmatch(str(value).strip())) is None:
+            self.fail(f"expected a size such as 500MB, 5GB or 4GiB, got {_got(value)}", param, ctx)
+        number, prefix, binary = match.groups()
+        unit: int = (1024 if binary else 1000) ** _PREFIXES.index(prefix.lower())
+        return super().convert(round(float(number) * unit), param, ctx)
+
+
 class _OneOf(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         return f"expected one of {', '.join(self.choices)}, got {_got(value)}"
@@ -106,17 +128,14 @@ def click_parameters(function: Callable[..., None]) -> list[click.Parameter]:
 
 def called(function: Callable[..., None]) -> Callable[..., None]:
     """Return the command as click calls it: with one keyword per option, those of groups too."""
-    own = inspect.signature(function).parameters.values()
-    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
-    lists = {one.name: one.default for one, _ in _expanded(function) if _is_list(one)}
-    context = next((one.name for one in own if one.annotation is click.Context), "")
 
     def run(**values: Any) -> None:
-        values |= {name: [*values[name]] or default for name, default in lists.items()}
-        if context:
-            values[context] = click.get_current_context()
-        for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
+        values |= {one.name: [*values[one.name]] or one.default for one, _ in _expanded(function) if _is_list(one)}
+        for one in inspect.signature(function).parameters.values():
+            if one.annotation is click.Context:
+                values[one.name] = click.get_current_context()
+            elif (group := _group(one)) is not None:
+                values[one.name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values)
 
     return run
@@ -125,11 +144,18 @@ def called(function: Callable[..., None]) -> Callable[..., None]:
 def _expanded(function: Callable[..., None]) -> Iterator[tuple[inspect.Parameter, str | None]]:
     """Yield the parameters with the panels of their groups."""
     for one in inspect.signature(function).parameters.values():
-        if is_dataclass(group := one.annotation):
-            for option in inspect.signature(group).parameters.values():  # type: ignore[arg-type]
-                yield option, getattr(group, "PANEL", None)
-        else:
+        if (group := _group(one)) is None:
             yield one, None
+            continue
+        for option in inspect.signature(group).parameters.values():
+            yield option, getattr(group, "PANEL", None)
+
+
+def _group(parameter: inspect.Parameter) -> Any:
+    """Return the dataclass that a parameter stands for; None: it is an option or argument itself."""
+    kind = parameter.annotation
+    made = kind() if inspect.isfunction(kind) else kind
+    return made if is_dataclass(made) else None
 
 
 def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.Parameter:
@@ -140,14 +166,18 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
     is_span, needs_unit = settings.pop("is_span", False), settings.pop("needs_unit", False)
-    is_once = settings.pop("is_once", False)
+    is_once, is_size = settings.pop("is_once", False), settings.pop("is_size", False)
     default_text = settings.pop("default_text", not (default is None or default is False or default == ""))
     if is_span:
         default_text = default_text if default is None else _span_text(default)
-    elif least is not None or most is not None:
+    elif not is_size and (least is not None or most is not None):
         settings["metavar"] = f"{settings.get('metavar', 'N')} [{_range(least, most)}]"
     shown: dict[str, Any] = {
-        "type": _Span(least, most, needs_unit=needs_unit) if is_span else _type(plain, least, most),
+        "type": _Span(least, most, needs_unit=needs_unit)
+        if is_span
+        else _Size(least, most)
+        if is_size
+        else _type(plain, least, most),
         "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
         "required": required,
         "panel": panel,

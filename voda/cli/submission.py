@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from voda.cli.options import Output, ServerOptions, complete_pools, complete_virtual_clusters, provided
+from voda.cli.completion import complete_pools, complete_virtual_clusters
+from voda.cli.options import Output, ServerOptions, provided
 from voda.cli.parameters import Option
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput
 

@@ -22,10 +22,10 @@ from voda.client.job_wait import JobGoal, JobWait
 from voda.client.records import HasJobId, Jobs
 from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.domain.settings import Settings, SettingValue
 from voda.wire.base import ServiceView
 from voda.wire.events import EventView
 from voda.wire.jobs import JobList, JobView, SubmissionView
-from voda.wire.pools import SettingsView
 
 JobName = str | HasJobId
 _PAGE: Final = 100
@@ -56,21 +56,6 @@ class JobPatchFields(TypedDict, total=False):
     requested_replicas: int
     priority: int
     epochs: int
-
-
-class SettingsChanges(TypedDict, total=False):
-    """What of a pool's settings can be changed."""
-
-    policy: str
-    placer: str
-    ratelimit_s: float
-    parameters: Mapping[str, Mapping[str, Any]]
-    resize_cost_s: float
-    span_penalty: float
-    heeds_resize_cost: bool
-    node_grace_s: float
-    start_timeout_s: float
-    reclaim_grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,13 +255,13 @@ class Client:
         for message in self.http.follow_events(after=begins, params=params):
             yield decode(message.data, EventView)
 
-    def settings(self, pool: str | None = None) -> SettingsView:
+    def settings(self, pool: str | None = None) -> Settings:
         """Return how a pool is decided; by default the only one."""
-        return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, SettingsView)
+        return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, Settings)
 
-    def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> SettingsView:
-        """Change how a pool is decided, and return it; the rest stays."""
-        return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, SettingsView)
+    def change_settings(self, /, pool: str | None = None, **changes: SettingValue) -> Settings:
+        """Change how a pool is decided, by the fields of `Settings`, and return it; the rest stays."""
+        return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, Settings)
 
     def whoami(self) -> Caller:
         """Return whom the server takes you for."""

@@ -18,6 +18,7 @@ from voda.domain.errors import (
     VodaError,
     WrongState,
 )
+from voda.domain.settings import Settings
 from voda.programs.program import Program
 from voda.wire.base import WarningView as IgnoredField
 from voda.wire.events import EventView as Event
@@ -28,7 +29,6 @@ from voda.wire.jobs import JobView as Job
 from voda.wire.jobs import ProgressView as Progress
 from voda.wire.jobs import SubmissionView as Submission
 from voda.wire.jobs import WorkerView as Replica
-from voda.wire.pools import SettingsView as Settings
 
 __all__ = [
     "AlreadyExists",

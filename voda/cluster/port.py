@@ -41,7 +41,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int] = {}
     """job id -> workers that the cluster keeps of it, where users can change that on the cluster too."""
     shares: Mapping[str, SharingNode] | None = None
-    """Node -> which jobs have which parts of its cards, by job id; None where the cluster gives jobs no such parts."""
+    """Node -> which jobs have which parts of its GPUs, by job id; None where the cluster gives jobs no such parts."""
     underway: Mapping[str, Sequence[str]] = {}
     """job id -> nodes of its workers, where the cluster itself goes on until it has them there: to say it again is no
     use."""
@@ -56,6 +56,9 @@ class Cluster(Protocol):
 
     async def apply(self, action: Action) -> None:
         """Begin to carry out one action; `observe` and `watch` show its outcome.
+
+        A cluster that goes on by itself until the job is as desired tries again what fails, reports that by `watch`,
+        and raises nothing.
 
         Raises:
             ClusterUnavailable: try again.

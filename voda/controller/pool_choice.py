@@ -27,7 +27,7 @@ class PoolChoice:
     """Finds jobs of one pool that would start in another."""
 
     def __init__(self, pool: str, registries: Registries) -> None:
-        self.look_at = math.inf
+        self.due_at = math.inf
         """When to look next; infinite: nothing has changed since."""
         self._pool = pool
         self._registries = registries
@@ -35,19 +35,19 @@ class PoolChoice:
         self._may_have_jobs = True
         """Whether there may be jobs of several pools: most pools have none, and then nothing is looked at."""
 
-    def on_event(self, event: Event, now: float) -> None:
+    def see(self, event: Event, now: float) -> None:
         """Note that something has changed in some pool."""
         fact = event.data
         if isinstance(fact, JobChanged) or (isinstance(fact, JobSubmitted) and fact.spec.pools):
             self._may_have_jobs = True
         if self._may_have_jobs and (fact.MAKES_PLAN_DUE or isinstance(fact, PlanAdopted | WorkerExited)):
-            self.look_at = min(self.look_at, max(now, self._looked_at + PAUSE_S))
+            self.due_at = min(self.due_at, max(now, self._looked_at + PAUSE_S))
 
     def next_move(self, live: Live, now: float) -> JobChanged | None:
         """Return the move of the first job that would start elsewhere; None: there is none, or nothing has changed."""
-        if now < self.look_at:
+        if now < self.due_at:
             return None
-        self.look_at = math.inf
+        self.due_at = math.inf
         placement = live.cluster.plan(self._pool).placement
         jobs = [job for job in live.cluster.jobs(self._pool).values() if job.spec.pools]
         self._may_have_jobs = bool(jobs)
@@ -60,7 +60,7 @@ class PoolChoice:
                 guest = replace(job, spec=replace(job.spec, pool=pool, virtual_cluster=cluster))
                 if pool != self._pool and self._would_start(live, guest, now):
                     # The other pool decides anew with it: others are tried after that.
-                    self.look_at = now + PAUSE_S
+                    self.due_at = now + PAUSE_S
                     return JobChanged(job_id=job.spec.job_id, to_pool=pool)
         return None
 

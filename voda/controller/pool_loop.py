@@ -9,7 +9,6 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Final
 
@@ -37,6 +36,7 @@ from voda.projections.live import Live
 from voda.reconcilers.resync import missing_facts
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
+from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class PoolLoop:
         self._reconciler = reconciler
         self._watcher = watcher
         self._telemetry = telemetry
-        self._wake = asyncio.Event()
+        self._queue = WorkQueue[str](clock)
+        """The pool's name, while a step is due."""
         self._notices: deque[Notice] = deque()
         self._unwritten: Sequence[Fact] = ()
         """The facts of the first notices, once an attempt to record them was made."""
@@ -85,7 +86,6 @@ class PoolLoop:
         self._unconfirmed: tuple[Notice, ...] = ()
         """Facts that the last resync found missing for the first time."""
         self._resync_at = math.inf
-        self._rests_until = 0.0
 
     @property
     def live(self) -> Live:
@@ -95,7 +95,7 @@ class PoolLoop:
     def see(self, event: Event) -> None:
         """Wake the loop after an event, whoever appended it."""
         self._is_stale = self._is_stale or event.data.MAKES_CLUSTER_STALE
-        self._wake.set()
+        self._queue.add(self.pool)
 
     async def follow(self) -> None:
         """Follow the log until cancelled, so that `run` may begin at once; never call both at a time.
@@ -103,10 +103,10 @@ class PoolLoop:
         Raises:
             LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
+        self._queue.add(self.pool)
         while True:
-            self._wake.clear()
+            await self._queue.take()
             await self._retry(self._catch_up)
-            await self._wake.wait()
             # Read in one go what comes within a moment.
             await asyncio.sleep(_FOLLOW_S)
 
@@ -121,13 +121,15 @@ class PoolLoop:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._listen())
                 await self._retry(lambda: self._begin(leader, epoch))
+                self._queue.add(self.pool)
                 while True:
-                    await self._rest()
-                    self._wake.clear()
+                    await self._queue.take()
                     began_at = self._clock.now()
                     due_at = await self._retry(self._step)
-                    self._rests_until = min(2 * self._clock.now() - began_at, self._clock.now() + _LONGEST_REST_S)
-                    await self._sleep_until(due_at)
+                    now = self._clock.now()
+                    self._queue.add(self.pool, after_s=due_at - now)
+                    # For as long as the step took: the next one answers what comes meanwhile, and others get a turn.
+                    await asyncio.sleep(min(now - began_at, _LONGEST_REST_S))
         finally:
             self.is_leading, self.failure = False, ""
             self._report_resync(0)
@@ -137,7 +139,7 @@ class PoolLoop:
             try:
                 async for notice in self._cluster.watch():
                     self._notices.append(notice)
-                    self._wake.set()
+                    self._queue.add(self.pool)
             except TransientError as error:
                 _log.warning("watch ended pool=%s reason=%s", self.pool, error)
             await asyncio.sleep(_RETRY_S)
@@ -271,21 +273,3 @@ class PoolLoop:
             _log.warning("paused pool=%s reason=%s", self.pool, what, exc_info=None if is_expected else error)
         retry_after_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         return max(_RETRY_S, min(retry_after_s, _LONGEST_RETRY_S)) if is_expected else _RETRY_UNEXPECTED_S
-
-    async def _rest(self) -> None:
-        """Wait for as long as the last step took, where steps would follow each other: one then answers what comes
-        meanwhile, and other tasks get their turn.
-        """
-        rest_s = self._rests_until - self._clock.now()
-        if rest_s > 0:
-            await asyncio.sleep(rest_s)
-
-    async def _sleep_until(self, instant: float) -> None:
-        span_s = instant - self._clock.now()
-        if span_s <= 0:
-            # Let other tasks run even where a step is always due.
-            await asyncio.sleep(0)
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(span_s if span_s < math.inf else None):
-                await self._wake.wait()

@@ -9,7 +9,7 @@ one quantity of whole devices and of shares; `voda/sharing/` places it on the `G
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
 
@@ -50,7 +50,7 @@ class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     """Of a device that pods claim (dynamic resource allocation): DRIVER/POOL/DEVICE; empty: its index says all."""
     is_for_pods: bool = False
-    """Whether it is none of its node's GPUs for jobs: of such a card, workers could not get all."""
+    """Whether it is none of its node's GPUs for jobs: of such a GPU, workers could not get all."""
 
 
 class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,16 +97,16 @@ class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ContainerGpus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cards of one container: whole ones, or the one that it shares."""
+    """The GPUs of one container: whole ones, or the one that it shares."""
 
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...] = field(name="cards")
     """Their indices on the node."""
     request: GpuRequest
     """What it takes of them."""
 
     def __post_init__(self) -> None:
-        if len(set(self.cards)) != self.request.count or min(self.cards, default=0) < 0:
-            raise ValueError(f"cards {self.cards} do not serve {self.request}")
+        if len(set(self.gpus)) != self.request.count or min(self.gpus, default=0) < 0:
+            raise ValueError(f"GPUs {self.gpus} do not serve {self.request}")
 
 
 def request_of_core(core: int, memory_mib: int) -> GpuRequest:

@@ -11,7 +11,8 @@ from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
-from voda.domain.reasons.nodes import NodeRefusal, StuckCause
+from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.stalls import StallReason, StuckCause
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -49,7 +50,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_replicas: int = 0
     gpus_per_replica: Gpus = Gpus(1)
     share: GpuRequest | None = None
-    """The part of one card that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
+    """The part of one GPU that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
     epochs: int = 0
     priority: int = 0
     """Higher goes first, whatever the policy; in a pool with virtual clusters, inside of the job's own."""
@@ -105,7 +106,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Obstacle(Struct, frozen=True):
     """What keeps the workers of a job from their work, by the word of the cluster."""
 
-    reason: str
+    reason: StallReason
     since: float
     at_work: int
     """Workers before the first one that it concerns, by index."""
@@ -160,12 +161,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     interruption: str = ""
     """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `drained` by a plan after
-    the drain of a node, `moved` by a plan that frees its card, `refused` by a plan as nodes take too few of them,
+    the drain of a node, `moved` by a plan that frees its GPU, `refused` by a plan as nodes take too few of them,
     `halted` by a user, or what happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or
     never had any, and where a plan only changes them."""
     loss: str = ""
     """Of a job with workers: `halted` once that was requested, `drained` once a plan after a drain takes them, `moved`
-    once a plan halts it to free its card, `refused` once a plan gives it none as nodes refuse it, else the first cause
+    once a plan halts it to free its GPU, `refused` once a plan gives it none as nodes refuse it, else the first cause
     since its last start for which it lost one, unless a plan took it; it becomes the interruption once all have left.
     """
     uid: str = ""
@@ -244,7 +245,7 @@ def validated(spec: JobSpec) -> JobSpec:
     if spec.max_replicas > MOST_REPLICAS:
         raise InvalidInput(f"job {spec.job_id}: max_replicas is {spec.max_replicas}, expected {MOST_REPLICAS} or less")
     if spec.share is not None and (not spec.share.is_share or spec.max_replicas > 1 or spec.gpus_per_replica):
-        raise InvalidInput(f"job {spec.job_id}: a part of a card is for one worker without whole GPUs")
+        raise InvalidInput(f"job {spec.job_id}: a part of a GPU is for one worker without whole GPUs")
     if not spec.min_replicas <= spec.requested <= spec.max_replicas:
         raise InvalidInput(
             f"job {spec.job_id}: requested_replicas is {spec.requested}, expected"

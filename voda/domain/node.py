@@ -25,7 +25,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Whether its workers are to go elsewhere at once."""
     labels: Mapping[str, str] = {}
     devices: tuple[GpuDevice, ...] = ()
-    """Cards that pods may share, by index; () = it shares none."""
+    """GPUs that pods may share, by index; () = it shares none."""
 
     @cached_property
     def usable_gpus(self) -> Gpus:

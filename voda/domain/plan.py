@@ -15,7 +15,11 @@ Ordered, because the operators name workers by index and a shrink always removes
 """
 
 Quotas = Mapping[str, tuple[str, ...]]
-"""job id -> type of the quota cell that guarantees worker 0, 1, 2, ...; the workers after them have no guarantee."""
+"""job id -> quota cell that guarantees worker 0, 1, 2, ...; the workers after them have no guarantee.
+
+It is named by its type and its number among those of the virtual cluster, or of the pin: `node/3`.
+"""
+
 Devices = Mapping[str, tuple[tuple[int, ...], ...]]
 """job id -> devices, on its node, of worker 0, 1, 2, ..."""
 
@@ -54,7 +58,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return {job_id: len(nodes) for job_id, nodes in self.placement.items()}
 
     def beside(self, job_ids: Iterable[str]) -> Mapping[str, tuple[str, ...] | None]:
-        """Return for each of these jobs those on the same card, sorted; None: the plan names no devices of it."""
+        """Return for each of these jobs those on the same GPU, sorted; None: the plan names no devices of it."""
         wanted, same = list(job_ids), defaultdict[object, list[str]](list)
         for other in sorted(self.devices) if wanted else ():
             same[self.placement.get(other), self.devices[other]].append(other)
@@ -75,7 +79,7 @@ class StartJob(Struct, frozen=True, kw_only=True):
     job_id: str
     nodes: tuple[str, ...]
     beside: tuple[str, ...] | None = None
-    """Jobs of which it shares the card, of no others; none of them has any: it gets another card. None: it may share
+    """Jobs of which it shares the GPU, of no others; none of them has any: it gets another GPU. None: it may share
     any that has room."""
 
 
@@ -107,3 +111,14 @@ class StopJob(Struct, frozen=True, kw_only=True):
 
 
 Action = StartJob | ResizeJob | HaltJob | StopJob
+
+
+class ExpectedTimes(Struct, frozen=True, kw_only=True):
+    """When a live job is expected to start and to end."""
+
+    position: int | None = None
+    """In the queue, 1 = next; None: it does not wait."""
+    starts_at: float | None = None
+    """Instant it gets its first workers, or workers again, while it waits; seconds since the epoch."""
+    finishes_at: float | None = None
+    """Instant it ends; seconds since the epoch."""

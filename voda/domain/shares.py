@@ -1,6 +1,6 @@
-"""What pods have of the cards of a node, and what is left of them: values, but for the account of a node.
+"""What pods have of the GPUs of a node, and what is left of them: values, but for the account of a node.
 
-Rule: capacity follows the node: what a pod has of a card that is gone stays its own, and is of no use to others.
+Rule: capacity follows the node: what a pod has of a GPU that is gone stays its own, and is of no use to others.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,34 +57,34 @@ class SharingNode(Struct, kw_only=True):
     pods: dict[str, PodShares] = {}
     """By uid."""
     requests: dict[str, ShareRequest] = {}
-    """By uid of the pod; of those that have no cards yet."""
+    """By uid of the pod; of those that have no GPUs yet."""
 
     @property
     def is_claimed(self) -> bool:
-        """Whether its cards are devices that pods claim (dynamic resource allocation)."""
+        """Whether its GPUs are devices that pods claim (dynamic resource allocation)."""
         return any(device.name for device in self.devices)
 
     def free(self) -> Sequence[GpuRemainder]:
-        """Return what is left of each card; below 0 where the node has less memory than it had."""
+        """Return what is left of each GPU; below 0 where the node has less memory than it had."""
         milli = [MILLI_PER_DEVICE] * len(self.devices)
         memory = [device.memory_mib for device in self.devices]
         used = set[int]()
         for _, share in self._shares():
-            used.update(share.cards)
-            for card in share.cards:
-                if card < len(self.devices):
-                    milli[card] -= share.request.milli_each
-                    memory[card] -= self.devices[card].memory_mib if share.request.devices else share.request.memory_mib
+            used.update(share.gpus)
+            for gpu in share.gpus:
+                if gpu < len(self.devices):
+                    milli[gpu] -= share.request.milli_each
+                    memory[gpu] -= self.devices[gpu].memory_mib if share.request.devices else share.request.memory_mib
         return [
-            GpuRemainder(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
-            for card in range(len(self.devices))
+            GpuRemainder(milli=milli[gpu], memory_mib=memory[gpu], is_whole=gpu not in used)
+            for gpu in range(len(self.devices))
         ]
 
     def refusal(self, containers: Mapping[str, ContainerGpus]) -> str:
         """Return why these shares cannot be given, one sentence; empty: they can."""
         free = list(self.free())
         for name, share in containers.items():
-            for gpu in share.cards:
+            for gpu in share.gpus:
                 if gpu >= len(free):
                     return f"container {name}: there is no GPU {gpu}, the node has {len(free)}"
                 left, request = free[gpu], share.request
@@ -105,25 +105,25 @@ class SharingNode(Struct, kw_only=True):
         )
 
     def has_room_beside_others(self, request: GpuRequest, beside: Collection[str] | None = None) -> bool:
-        """Return whether a card of which somebody has a share, and nobody all, has so much left; `beside`: of which one
+        """Return whether a GPU of which somebody has a share, and nobody all, has so much left; `beside`: of which one
         of these pods has.
         """
-        cards = range(len(self.devices)) if beside is None else self.cards_of(beside)
-        return any(not left.is_whole and left.fits(request) for card, left in enumerate(self.free()) if card in cards)
+        gpus = range(len(self.devices)) if beside is None else self.gpus_of(beside)
+        return any(not left.is_whole and left.fits(request) for gpu, left in enumerate(self.free()) if gpu in gpus)
 
-    def cards_of(self, uids: Collection[str]) -> frozenset[int]:
-        """Return the cards of which these pods have shares."""
+    def gpus_of(self, uids: Collection[str]) -> frozenset[int]:
+        """Return the GPUs of which these pods have shares."""
         pods = [self.pods[uid] for uid in uids if uid in self.pods]
-        return frozenset(card for pod in pods for share in pod.containers.values() for card in share.cards)
+        return frozenset(gpu for pod in pods for share in pod.containers.values() for gpu in share.gpus)
 
     def whole_gpus(self) -> Sequence[int]:
         """Return the GPUs of which nobody has any."""
         return [gpu for gpu, left in enumerate(self.free()) if left.is_whole]
 
-    def used_cards(self) -> int:
-        """Return how many of its cards are not wholly free, of those that are GPUs for jobs too."""
-        used = {card for _, share in self._shares() for card in share.cards if card < len(self.devices)}
-        return sum(not self.devices[card].is_for_pods for card in used)
+    def used_gpus(self) -> int:
+        """Return how many of its GPUs are not wholly free, of those that are GPUs for jobs too."""
+        used = {gpu for _, share in self._shares() for gpu in share.gpus if gpu < len(self.devices)}
+        return sum(not self.devices[gpu].is_for_pods for gpu in used)
 
     def _shares(self) -> Iterator[tuple[str, ContainerGpus]]:
         for pod in self.pods.values():

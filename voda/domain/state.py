@@ -13,7 +13,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.nodes import NodeRefusal
-from voda.domain.retention import OUTPUT_BYTES, RETENTION_BYTES, RETENTION_S
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 
 
@@ -40,38 +40,6 @@ class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def linear_speedup(max_replicas: int) -> tuple[float, ...]:
     """Return T(n) = n for n in 0..max_replicas: what is assumed of a job never seen."""
     return tuple(float(n) for n in range(max_replicas + 1))
-
-
-ParameterValue = bool | int | float | str
-
-
-class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an operator can set for one pool, at run time; every change is an event."""
-
-    policy: str = "elastic-fifo"
-    placer: str = "steady"
-    ratelimit_s: float = 30.0
-    """At most one plan in this many seconds; 0 = at once."""
-    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
-    """Policy -> parameter -> value, where somebody set one; a Struct beside each policy has names and defaults."""
-    resize_cost_s: float = 60.0
-    """Assumed until measured."""
-    span_penalty: float = 0.1
-    """Assumed until measured."""
-    heeds_resize_cost: bool = True
-    """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
-    node_grace_s: float = 60.0
-    """How long workers stay on a node that is silent, or says fewer GPUs than they hold; 0 = they move at once."""
-    start_timeout_s: float = 120.0
-    """How long GPUs that are planned for a job may be of no use to it until others go first; 0 = without a limit."""
-    reclaim_grace_s: float = 120.0
-    """How long a job of a virtual cluster may take to give cells back that a guarantee needs; 0 = no time at all."""
-    retention_s: float = RETENTION_S
-    """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
-    retention_bytes: int = RETENTION_BYTES
-    """Up to which size together; 0 = without a limit."""
-    output_bytes: int = OUTPUT_BYTES
-    """Most that all replicas of a job together may have printed on one machine."""
 
 
 class ExpectedRetry(Struct, frozen=True, kw_only=True):
@@ -120,7 +88,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     gangs_version: int = 0
     """Of the stream of their facts."""
     shares: Mapping[str, SharingNode] = {}
-    """Node -> the account of its cards, of those with cards to share. A card that is shared is foreign in `nodes`."""
+    """Node -> the account of its GPUs, of those with GPUs to share. A GPU that is shared is foreign in `nodes`."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None
@@ -139,10 +107,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         return total(node.usable_gpus - self.nodes[name].usable_gpus for name, node in self.unshared_nodes().items())
 
     def unshared_nodes(self) -> dict[str, Node]:
-        """Return the nodes as they would be if nobody had a part of a card."""
+        """Return the nodes as they would be if nobody had a part of a GPU."""
         nodes = dict(self.nodes)
         for name, account in self.shares.items():
-            if (node := nodes.get(name)) is not None and node.gpus and (used := account.used_cards()):
+            if (node := nodes.get(name)) is not None and node.gpus and (used := account.used_gpus()):
                 nodes[name] = replace(node, foreign_gpus=Gpus(max(0, node.foreign_gpus - used)))
         return nodes
 

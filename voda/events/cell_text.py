@@ -128,7 +128,7 @@ def request_text(request: GpuRequest) -> str:
 
 
 def _share(share: ContainerGpus) -> str:
-    gpus = f"GPU{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
+    gpus = f"GPU{'' if len(share.gpus) == 1 else 's'} {', '.join(map(str, share.gpus))}"
     return gpus if share.request.devices else f"{request_text(share.request)} of {gpus}"
 
 

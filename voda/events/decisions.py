@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from voda.domain.gpus import ContainerGpus, GpuRequest
-from voda.domain.reasons.nodes import StuckCause
 from voda.domain.reasons.outcomes import QueueReason, Reason
+from voda.domain.reasons.stalls import StuckCause
 from voda.events.records import Data
 
 LEADERSHIP: Final = "leadership"
@@ -50,8 +50,8 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     reasons: Mapping[str, Reason] = {}
     """For every job placed or released, and for every job decided on for the first time."""
     guaranteed: Mapping[str, tuple[str, ...]] = {}
-    """job id -> type of the quota cell of each guaranteed worker, where they differ from the plan before; empty: none
-    is guaranteed any longer."""
+    """job id -> quota cell of each guaranteed worker (voda.domain.plan.Quotas), where they differ from the plan before;
+    empty: none is guaranteed any longer."""
     devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
     """job id -> devices of each worker on its node, where they differ from the plan before."""
 
@@ -105,9 +105,9 @@ class JobBackedOff(Data, frozen=True, kw_only=True):
 
 
 class ShareAssigned(Data, frozen=True, kw_only=True):
-    """A pod has cards of a node, or shares of them; recorded before the pod is bound.
+    """A pod has GPUs of a node, or shares of them; recorded before the pod is bound.
 
-    Void where a card has not so much left, or the pod has its cards already.
+    Void where a GPU has not so much left, or the pod has its GPUs already.
     """
 
     TYPE = "share.assigned"
@@ -126,7 +126,7 @@ class ShareAssigned(Data, frozen=True, kw_only=True):
 
 
 class ShareReleased(Data, frozen=True, kw_only=True):
-    """A pod has none of the node's cards any more."""
+    """A pod has none of the node's GPUs any more."""
 
     TYPE = "share.released"
     MAKES_PLAN_DUE = True
@@ -142,9 +142,9 @@ class ShareReleased(Data, frozen=True, kw_only=True):
 
 
 class ShareRequested(Data, frozen=True, kw_only=True):
-    """A pod waits for cards of a node that jobs have and can spare; the request ends once it gets cards anywhere.
+    """A pod waits for GPUs of a node that jobs have and can spare; the request ends once it gets GPUs anywhere.
 
-    Void where the pod has cards already, or has requested others.
+    Void where the pod has GPUs already, or has requested others.
     """
 
     TYPE = "share.requested"
@@ -163,7 +163,7 @@ class ShareRequested(Data, frozen=True, kw_only=True):
 
 
 class ShareRequestWithdrawn(Data, frozen=True, kw_only=True):
-    """A pod does not wait for the node's cards any more, and has got none."""
+    """A pod does not wait for the node's GPUs any more, and has got none."""
 
     TYPE = "share.request_withdrawn"
     MAKES_PLAN_DUE = True

@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
+from msgspec.structs import asdict
+
 from voda.domain.cells import EVERYBODY
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.settings import flat
 from voda.events import types as facts
 from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
 from voda.events.node_text import stuck_text
 from voda.events.reason_text import queue_text
 from voda.events.records import Data
+from voda.events.stall_text import stall_text
 from voda.text import counted, size, span
 
 TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
@@ -57,10 +61,11 @@ def describe(event: Event) -> str:
             return fact.reason or "halted"
         case facts.JobResumeRequested():
             return "resumed"
-        case facts.JobChanged() | facts.PolicyChanged() | facts.RetentionChanged():
-            return f"changed: {_settings(fact)}"
-        case facts.RatelimitChanged():
-            return f"at most one interrupting plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "no rate limit"
+        case facts.JobChanged():
+            given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
+            return f"changed: {_assignments(given)}"
+        case facts.SettingsChanged(settings=patch):
+            return f"changed: {_assignments(flat(patch))}"
         case facts.LeaderElected():
             return f"{fact.leader} leads"
         case facts.PlanAdopted():
@@ -114,12 +119,12 @@ def _of_share(fact: facts.ShareFact) -> str:
         case facts.ShareAssigned():
             return f"{fact.pod} gets {shares_text(fact.containers)}"
         case facts.ShareReleased():
-            return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} has no GPU any more{_because(fact.reason)}"
         case facts.ShareRequested():
             asked = ", ".join(f"{name} ({request_text(each)})" for name, each in fact.containers.items())
-            return f"{fact.pod} waits for cards that jobs can spare: {asked}"
+            return f"{fact.pod} waits for GPUs that jobs can spare: {asked}"
         case facts.ShareRequestWithdrawn():
-            return f"{fact.pod or fact.pod_uid} waits for none of its cards any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} waits for none of its GPUs any more{_because(fact.reason)}"
         case _:
             assert_never(fact)
 
@@ -149,7 +154,7 @@ def _of_job(fact: _JobObservation) -> str:
                 return f"its {what} {goes}{_because(fact.reason)}"
             return f"its {what} is {fact.uid}"
         case facts.JobStalled():
-            return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
+            return f"is stalled: {stall_text(fact.reason)}" if fact.reason is not None else "continues"
         case facts.JobSilent():
             change = "resized" if fact.workers_before else "started"
             return "prints again" if fact.since is None else f"has printed nothing since it was {change}"
@@ -209,7 +214,7 @@ def per_node(nodes: Iterable[str]) -> str:
 def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
-    gpus = f" with {request_text(spec.share)} of a card" if spec.share else gpus
+    gpus = f" with {request_text(spec.share)} of a GPU" if spec.share else gpus
     epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
     array = f", task {spec.array.index} of {spec.array.name}[{spec.array.indices}]" if spec.array else ""
@@ -219,13 +224,8 @@ def _spec_text(spec: JobSpec) -> str:
     return f"{replicas}{gpus}{requested}{epochs}{user}{array}{after}"
 
 
-def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChanged) -> str:
-    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
-    if isinstance(fact, facts.PolicyChanged):
-        for policy, values in fact.parameters.items():
-            named |= {f"{policy}.{name}": value for name, value in values.items()}
-    return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
+def _assignments(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) or "nothing"
 
 
 def _virtual_clusters(fact: facts.VirtualClustersApplied) -> str:
@@ -245,7 +245,7 @@ def _shape(node: Node) -> str:
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
-    notes += [f"{counted(len(node.devices), 'card')} to share"] if node.devices else []
+    notes += [f"{counted(len(node.devices), 'GPU')} to share"] if node.devices else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 

@@ -3,11 +3,9 @@
 Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
 """
 
-from collections.abc import Mapping
-
 from voda.domain.cells import CellsSpec
 from voda.domain.job import JobSpec
-from voda.domain.state import ParameterValue
+from voda.domain.settings import SettingsPatch
 from voda.events.records import Data, JobFact, PoolFact
 
 
@@ -91,38 +89,12 @@ class NodeUndrainRequested(NodeIntent, frozen=True, kw_only=True):
     MAKES_CLUSTER_STALE = False
 
 
-class PolicyChanged(PoolFact, frozen=True, kw_only=True):
-    """From here on the pool has another policy, placer or parameters; None = as before."""
+class SettingsChanged(PoolFact, frozen=True, kw_only=True):
+    """From here on the pool has these settings; what is not named stays."""
 
-    TYPE = "policy.changed"
-    SCHEMA = 2
+    TYPE = "settings.changed"
     MAKES_PLAN_DUE = True
-    policy: str | None = None
-    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
-    """Policy -> parameter -> value; what is not named stays."""
-    placer: str | None = None
-    resize_cost_s: float | None = None
-    span_penalty: float | None = None
-    heeds_resize_cost: bool | None = None
-    node_grace_s: float | None = None
-    start_timeout_s: float | None = None
-    reclaim_grace_s: float | None = None
-
-
-class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
-    TYPE = "ratelimit.changed"
-    MAKES_PLAN_DUE = True
-    ratelimit_s: float
-
-
-class RetentionChanged(PoolFact, frozen=True, kw_only=True):
-    """From here on the pool keeps folders and output of its jobs otherwise; None = as before. One machine only."""
-
-    TYPE = "retention.changed"
-    MAKES_CLUSTER_STALE = False
-    retention_s: float | None = None
-    retention_bytes: int | None = None
-    output_bytes: int | None = None
+    settings: SettingsPatch
 
 
 class VirtualClustersApplied(Data, frozen=True, kw_only=True):
@@ -147,8 +119,6 @@ Intent = (
     | JobChanged
     | NodeDrainRequested
     | NodeUndrainRequested
-    | PolicyChanged
-    | RatelimitChanged
-    | RetentionChanged
+    | SettingsChanged
     | VirtualClustersApplied
 )

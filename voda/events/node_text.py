@@ -8,15 +8,14 @@ from voda.domain.reasons.nodes import (
     FewerGpus,
     LacksRoom,
     NodeRefusal,
-    NoneAtWork,
     NoneFree,
     NotAnswering,
     Refused,
     Said,
     SmallGpus,
-    Stuck,
-    StuckCause,
 )
+from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
+from voda.events.stall_text import stall_text
 from voda.text import counted, span
 
 
@@ -52,12 +51,10 @@ def stuck_text(why: StuckCause) -> str:
     match why:
         case Refused():
             return refused_text(why)
-        case Said(text=text):
-            return text
         case NoneAtWork():
             return "its GPUs are free, and none of its workers holds one"
         case _:
-            assert_never(why)
+            return stall_text(why)
 
 
 def refused_text(refused: Refused) -> str:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from voda.domain.cells import GangPlacement, GangRequest
 from voda.domain.node import Node
+from voda.domain.reasons.stalls import StallReason
 from voda.events.decisions import ShareFact
 from voda.events.records import Data, JobFact
 
@@ -134,8 +135,8 @@ class JobStalled(JobFact, frozen=True, kw_only=True):
     """
 
     TYPE = "job.stalled"
-    reason: str = ""
-    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it continues."""
+    reason: StallReason | None = None
+    """None: it continues."""
     at_work: int | None = None
     """Workers before the first one that is kept from its work, by index; None: not known, or their GPUs are not free.
     """

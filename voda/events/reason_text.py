@@ -22,7 +22,6 @@ from voda.domain.reasons.nodes import (
     Drained,
     LacksRoom,
     NoneFree,
-    Stuck,
 )
 from voda.domain.reasons.outcomes import (
     Canceled,
@@ -58,6 +57,7 @@ from voda.domain.reasons.policies import (
     PolicyCause,
     ShrinkNeedless,
 )
+from voda.domain.reasons.stalls import Stuck
 from voda.events.cell_text import cells_text, part_text, parts_text, request_text
 from voda.events.node_text import nodes_text
 from voda.text import counted, number_are, span

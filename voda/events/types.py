@@ -25,9 +25,7 @@ from voda.events.intents import (
     JobSubmitted,
     NodeDrainRequested,
     NodeUndrainRequested,
-    PolicyChanged,
-    RatelimitChanged,
-    RetentionChanged,
+    SettingsChanged,
     VirtualClustersApplied,
 )
 from voda.events.observations import (
@@ -97,10 +95,8 @@ __all__ = [
     "NodeUndrainRequested",
     "Observation",
     "PlanAdopted",
-    "PolicyChanged",
     "ProgramFailed",
-    "RatelimitChanged",
-    "RetentionChanged",
+    "SettingsChanged",
     "ShareAssigned",
     "ShareFact",
     "ShareReleased",

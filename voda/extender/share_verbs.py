@@ -1,6 +1,6 @@
-"""What the extender answers for pods that ask for cards or shares of them: filter, prioritize, preempt, status.
+"""What the extender answers for pods that ask for GPUs or shares of them: filter, prioritize, preempt, status.
 
-Pure: all follows from the accounts of the nodes. Rule: a pod that has its cards already, since an earlier try to bind
+Pure: all follows from the accounts of the nodes. Rule: a pod that has its GPUs already, since an earlier try to bind
 it came so far, fits on their node and prefers it.
 """
 
@@ -25,18 +25,18 @@ from voda.extender.wire import (
 from voda.sharing.rating import HIGHEST, GpuChooser, NodeChoice, PodRequest
 
 _MILLI_PER_CORE: Final = 10
-"""`gpu-core` counts hundredths of a card."""
+"""`gpu-core` counts hundredths of a GPU."""
 
 
 class SharingPod(Struct, frozen=True, kw_only=True):
-    """A pod that asks for cards or shares."""
+    """A pod that asks for GPUs or shares."""
 
     uid: str
     key: str
     """`namespace/name`."""
     requests: Mapping[str, GpuRequest]
     """By container, in the pod's order; those that ask for none are left out."""
-    has_cards_on: str = ""
+    has_gpus_on: str = ""
     """Node whose account has it already; empty: none."""
 
     @property
@@ -49,8 +49,8 @@ class SharingPod(Struct, frozen=True, kw_only=True):
         return ", ".join(f"{name} ({_in_words(each)})" for name, each in self.requests.items())
 
 
-class CardState(Struct, frozen=True, rename="pascal"):
-    """What /scheduler/status says of a card, under the names of elastic-gpu-scheduler."""
+class GpuState(Struct, frozen=True, rename="pascal"):
+    """What /scheduler/status says of a GPU, under the names of elastic-gpu-scheduler."""
 
     core_available: int
     memory_available: int
@@ -85,7 +85,7 @@ class ShareVerbs:
         self._changes = changes
 
     def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
-        """Return the best nodes where the pod's cards are free, and why they are not on each of those without."""
+        """Return the best nodes where the pod's GPUs are free, and why they are not on each of those without."""
         wanted, unfit = self._choice(pod, names, self._most)
         failed, final = dict[str, str](), dict[str, str]()
         for refusal, nodes in self._chooser.refusals(unfit, pod.request, pod.text()) if unfit else ():
@@ -99,7 +99,7 @@ class ShareVerbs:
         )
 
     def has_room(self, pod: SharingPod) -> bool:
-        """Say whether the pod's cards are free on some node."""
+        """Say whether the pod's GPUs are free on some node."""
         return bool(self._choice(pod, tuple(self._accounts)).wanted)
 
     def prioritize(self, pod: SharingPod, names: Sequence[str]) -> Sequence[HostPriority]:
@@ -108,36 +108,36 @@ class ShareVerbs:
         return [HostPriority(name, wanted.get(name, 0)) for name in names]
 
     def preempt(self, pod: SharingPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        """Return the nodes, with kube-scheduler's victims, where the pod's cards are free once these have left."""
+        """Return the nodes, with kube-scheduler's victims, where the pod's GPUs are free once these have left."""
         self._chooser.follow(self._accounts, pod.request, self._changes)
         victims = _victims(arguments)
         return ExtenderPreemptionResult(
             {name: each for name, each in victims.items() if self._fits_without(pod, name, each)}
         )
 
-    def cards(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus] | str:
-        """Return the cards of each container on a node, or why it gets none there."""
+    def gpus(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus] | str:
+        """Return the GPUs of each container on a node, or why it gets none there."""
         if node in self._closed:
             return self._closed[node]
         self._chooser.follow(self._accounts, pod.request, self._changes)
-        found = self._chooser.cards(node, pod.request, pod.uid)
+        found = self._chooser.gpus(node, pod.request, pod.uid)
         if found is None:
             ((refusal, _),) = self._chooser.refusals([node], pod.request, pod.text())
             return refusal.reason
         return {
-            name: ContainerGpus(cards=cards, request=request)
-            for (name, request), cards in zip(pod.requests.items(), found, strict=True)
+            name: ContainerGpus(gpus=gpus, request=request)
+            for (name, request), gpus in zip(pod.requests.items(), found, strict=True)
         }
 
     def _choice(self, pod: SharingPod, names: Sequence[str], most: int = 0) -> NodeChoice:
         self._chooser.follow(self._accounts, pod.request, self._changes)
         open_ = tuple(name for name in names if name not in self._closed) if self._closed else tuple(names)
         found = self._chooser.choice(open_, pod.request, pod.uid, most=most)
-        if not pod.has_cards_on or pod.has_cards_on not in names:
+        if not pod.has_gpus_on or pod.has_gpus_on not in names:
             return found
         wanted = {name: min(each, HIGHEST - 1) for name, each in found.wanted.items()}
         return NodeChoice(
-            {**wanted, pod.has_cards_on: HIGHEST}, [name for name in found.unfit if name != pod.has_cards_on]
+            {**wanted, pod.has_gpus_on: HIGHEST}, [name for name in found.unfit if name != pod.has_gpus_on]
         )
 
     def _fits_without(self, pod: SharingPod, node: str, victims: MetaVictims) -> bool:
@@ -149,11 +149,11 @@ class ShareVerbs:
         return self._chooser.fits_with(node, free, pod.request)
 
 
-def card_states(accounts: Mapping[str, SharingNode]) -> Mapping[str, Sequence[CardState]]:
-    """Return node -> its cards, of nodes that have any."""
+def gpu_states(accounts: Mapping[str, SharingNode]) -> Mapping[str, Sequence[GpuState]]:
+    """Return node -> its GPUs, of nodes that have any."""
     return {
         name: [
-            CardState(
+            GpuState(
                 core_available=left.milli // _MILLI_PER_CORE,
                 memory_available=left.memory_mib,
                 core_total=MILLI_PER_DEVICE // _MILLI_PER_CORE,
@@ -192,6 +192,6 @@ def _victims(arguments: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
 
 def _in_words(request: GpuRequest) -> str:
     if request.devices:
-        return f"{request.devices} whole card{'s' if request.devices > 1 else ''}"
+        return f"{request.devices} whole GPU{'s' if request.devices > 1 else ''}"
     asked = {"gpu-core": request.milli // _MILLI_PER_CORE, "gpu-memory": request.memory_mib}
     return ", ".join(f"{name} {amount}" for name, amount in asked.items() if amount)

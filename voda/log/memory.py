@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_together, together
@@ -129,8 +128,7 @@ class MemoryStore(DurableStore):
         return self._base
 
     async def forget(self, base: Base) -> None:
-        if base.position > self._events.end:
-            raise InvalidInput(f"the log ends at position {self._events.end}: it cannot forget up to {base.position}")
+        base.refuse_beyond("the log", self._events.end)
         if base.position <= self._base.position:
             return
         self._events.forget(base.position)

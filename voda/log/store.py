@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from voda.domain.errors import LogArchived, LogDamaged, VersionConflict
+from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, VersionConflict
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan
 
@@ -193,6 +193,11 @@ class Base(Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Of the archive, when the log was archived; a hint for readers who look for it."""
 
+    def refuse_beyond(self, place: str, end: int) -> None:
+        """Raise InvalidInput if a log that ends at `end` has not got so far."""
+        if self.position > end:
+            raise InvalidInput(f"{place} ends at position {end}: it cannot forget up to {self.position}")
+
     def refuse_archived(self, place: str, after: int, stream: str | None = None) -> None:
         """Raise LogArchived for a read behind `after` where the log does not have all of these events any more."""
         if after >= self.position or (stream is not None and stream not in self.heads):
@@ -203,6 +208,15 @@ class Base(Struct, frozen=True, kw_only=True):
             " later); name that folder with --archive, or have VODA_ARCHIVE name it",
             self.position,
         )
+
+
+def tail_is_cut(place: str, position: int, reached: int, hint: str = "") -> LogDamaged:
+    """Return the error of a log that ends at `position`, but once reached further."""
+    return LogDamaged(
+        f"{place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
+        f" its tail is cut; restore it from a copy{hint}",
+        position + 1,
+    )
 
 
 def refuse_other_end(place: str, position: int, after: int) -> None:

@@ -40,7 +40,7 @@ VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
 
 _CORE: Final = (SHARE_CORE, "elasticgpu.com/gpu-core")
 _MEMORY: Final = (SHARE_MEMORY, "elasticgpu.com/gpu-memory")
-# Shares of a GPU (elasticgpu.io/gpu-core: 100 is one card; aliyun.com/gpu-mem is GiB) are no count of GPUs.
+# Shares of a GPU (elasticgpu.io/gpu-core: 100 is one GPU; aliyun.com/gpu-mem is GiB) are no count of GPUs.
 _SHARES = ("core", "mem", "percent")
 
 
@@ -184,7 +184,7 @@ def is_gpu_share(resource: str) -> bool:
 
 
 def share_path(job: JobManifest, names: Sequence[str] = (*_CORE, *_MEMORY)) -> str:
-    """Return the path of the part of a card that the workers' container asks for; empty: it asks for none."""
+    """Return the path of the part of a GPU that the workers' container asks for; empty: it asks for none."""
     index, container = job.main_container(job.resized_role)
     path = f"{job.path(job.resized_role)}.template.spec.containers[{index}].resources"
     resources = container.resources
@@ -195,15 +195,15 @@ def share_path(job: JobManifest, names: Sequence[str] = (*_CORE, *_MEMORY)) -> s
 
 
 def share_memory_path(job: JobManifest) -> str:
-    """Return the path of the memory of a card that the workers' container asks for; empty: it asks for none."""
+    """Return the path of the memory of a GPU that the workers' container asks for; empty: it asks for none."""
     return share_path(job, _MEMORY)
 
 
 def share_request(job: JobManifest) -> GpuRequest:
-    """Return the part of a card, or the whole cards, that the workers' container asks for.
+    """Return the part of a GPU, or the whole GPUs, that the workers' container asks for.
 
     Raises:
-        ValueError: it asks for what no card has, or in two ways.
+        ValueError: it asks for what no GPU has, or in two ways.
     """
     _, container = job.main_container(job.resized_role)
     resources = container.resources or ContainerResources()

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.sharing.pod_explanations import PodExplanations
-from voda.application.sharing.share_extender import ShareExtender
 from voda.operator.hived.pod_scheduler import PodScheduler
+from voda.operator.sharing.pod_explanations import PodExplanations
+from voda.operator.sharing.share_extender import ShareExtender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from voda.domain.plan import Devices, Placement, Quotas
-from voda.domain.reasons.nodes import Stuck
 from voda.domain.reasons.outcomes import Reason
+from voda.domain.reasons.stalls import Stuck
 from voda.domain.state import ClusterState
 from voda.planner.done_replicas import without_done
 from voda.planner.eligibility import eligible_view

@@ -15,7 +15,7 @@ from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import Placer
 from voda.planner.candidates import CellDecider, Placed, candidates_of
-from voda.planner.done_replicas import cells_with_done, with_done
+from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.priority import allocate, place
 from voda.planner.sharing import SpareGpus, serve_requests, with_answers, with_stand_ins
@@ -55,6 +55,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
         for job_id, why in candidates.stuck.items()
     }
+    whole, guaranteed, devices = with_done(view, placement, placed.guaranteed, placed.devices)
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -63,9 +64,9 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=with_done(view, placement),
-        guaranteed=cells_with_done(view, placed.guaranteed, ""),
-        devices=cells_with_done(view, placed.devices, ()),
+        placement=whole,
+        guaranteed=guaranteed,
+        devices=devices,
         reasons={**_with_drains(reasons, placement, sorted(view.drains)), **candidates.held},
     )
 
@@ -140,7 +141,7 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     It has the reasons that `new` gives for jobs that are placed, released or `undecided`, or change their guarantee.
     """
     before = old.placement
-    placed = dict(sorted([each for each in new.placement.items() if before.get(each[0]) != each[1]]))
+    placed = {job_id: new.placement[job_id] for job_id in _changed(before, new.placement)}
     released = tuple(sorted(job_id for job_id in before if job_id not in new.placement))
     guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
     explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
@@ -165,6 +166,12 @@ def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, 
     """Return what differs, by job; empty: the job has none any longer."""
     if not (old or new):
         return {}
-    changed = [job_id for job_id, cells in new.items() if old.get(job_id) != cells]
-    changed += [job_id for job_id in old if job_id not in new]
+    changed = _changed(old, new) + [job_id for job_id in old if job_id not in new]
     return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}
+
+
+def _changed(old: Mapping[str, T], new: Mapping[str, T]) -> list[str]:
+    """Return the keys of what is new or other than before, in their order."""
+    # Nearly always these are the very objects, which need not be compared.
+    others = [key for key, value in new.items() if old.get(key) is not value]
+    return sorted(key for key in others if key not in old or old[key] != new[key])

@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from voda.domain.job import Job
-from voda.domain.plan import Placement
+from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.state import ClusterState
 from voda.events.observations import WorkerExited
 
@@ -37,23 +37,29 @@ def without_done(view: ClusterState) -> ClusterState:
     return replace(view, jobs=jobs, plan=plan)
 
 
-def with_done(view: ClusterState, placement: Placement) -> Placement:
-    """Return the placement with all replicas of the view's jobs; it was made for `without_done(view)`."""
+def with_done(
+    view: ClusterState, placement: Placement, guaranteed: Quotas, devices: Devices
+) -> tuple[Placement, Quotas, Devices]:
+    """Return a plan with all replicas of the view's jobs; it was made for `without_done(view)`."""
+    if not (left := _left(view)):
+        return placement, guaranteed, devices
     whole = dict(placement)
-    for job_id, indices in _left(view).items():
+    for job_id, indices in left.items():
         if nodes := placement.get(job_id):
             placed = dict(zip(indices, nodes, strict=False))
             before = view.plan.placement.get(job_id) or (nodes[0],) * view.jobs[job_id].done_of
             whole[job_id] = tuple(
                 placed.get(index, node if node in view.nodes else nodes[0]) for index, node in enumerate(before)
             )
-    return whole
+    return whole, _cells_with_done(left, guaranteed, ""), _cells_with_done(left, devices, ())
 
 
-def cells_with_done(view: ClusterState, cells: Mapping[str, tuple[T, ...]], blank: T) -> Mapping[str, tuple[T, ...]]:
+def _cells_with_done(
+    left: Mapping[str, tuple[int, ...]], cells: Mapping[str, tuple[T, ...]], blank: T
+) -> Mapping[str, tuple[T, ...]]:
     """Return what is noted of the cells of each worker, with a blank for replicas that are done."""
     whole = dict(cells)
-    for job_id, indices in _left(view).items():
+    for job_id, indices in left.items():
         if of_job := cells.get(job_id):
             placed = dict(zip(indices, of_job, strict=False))
             whole[job_id] = tuple(placed.get(index, blank) for index in range(max(placed) + 1))

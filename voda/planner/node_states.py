@@ -10,6 +10,7 @@ they share that is believed ill, the control plane or a driver.
 import math
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -25,12 +26,19 @@ from voda.events.observations import WorkerExited
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
     """Return the view in which closed nodes have room for the workers there alone, and refuse all others."""
     held = _held_gpus(view)
-    closed = {name: why for name, node in view.nodes.items() if (why := _why_closed(view, node, held[name], now))}
+    silent = view.silent_since
+    # Nearly all nodes are well.
+    doubtful = [
+        (name, node)
+        for name, node in view.nodes.items()
+        if not (node.is_ready and node.is_schedulable) or node.gpus < held.get(name, 0) or name in silent
+    ]
+    closed = {name: why for name, node in doubtful if (why := _why_closed(view, node, held.get(name, 0), now))}
     # One without workers that has nothing to offer is out of the way.
     closed = {name: why for name, why in closed.items() if name in held or view.nodes[name].usable_gpus}
     if not closed:
         return view
-    rooms = {name: _room_for(view.nodes[name], held[name], why) for name, why in closed.items()}
+    rooms = {name: _room_for(view.nodes[name], held.get(name, 0), why) for name, why in closed.items()}
     jobs = {
         job_id: job if job.is_canceling else replace(job, refusals={**job.refusals, **closed}, fits=_open(job, closed))
         for job_id, job in view.jobs.items()
@@ -79,13 +87,16 @@ def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> NodeRe
     return Cordoned() if node.is_ready and not node.is_schedulable else None
 
 
-def _held_gpus(view: ClusterState) -> Counter[str]:
+def _held_gpus(view: ClusterState) -> Mapping[str, int]:
     """Return node -> GPUs that workers hold which may stay."""
-    held: Counter[str] = Counter()
+    of_size: dict[int, list[Job]] = {}
     for job in view.jobs.values():
-        if not job.is_canceling:
-            for node in job.workers.values():
-                held[node] += job.spec.gpus_per_replica
+        if job.workers and not job.is_canceling:
+            of_size.setdefault(job.spec.gpus_per_replica, []).append(job)
+    held: Counter[str] = Counter()
+    for gpus, jobs in of_size.items():
+        workers = Counter(chain.from_iterable([job.workers.values() for job in jobs]))
+        held.update(workers if gpus == 1 else {node: count * gpus for node, count in workers.items()})
     return held
 
 

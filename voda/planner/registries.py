@@ -9,7 +9,8 @@ from msgspec import Struct, field
 
 from voda.domain.plan import Plan
 from voda.domain.plugins import first_known
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import PLACERS, Placer
 from voda.planner.candidates import CellDecider

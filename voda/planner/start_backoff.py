@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from voda.backoff import delay_s
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
-from voda.domain.reasons.nodes import NoneAtWork, Said, Stuck, StuckCause
+from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
 from voda.domain.state import ClusterState
 from voda.events.decisions import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
@@ -96,7 +97,7 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
-            yield Unused(job, len(nodes), since, job.obstacle.at_work, Said(text=job.obstacle.reason))
+            yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
         elif (
             not job.workers
             and _waits_since(view, job) <= by + _ROUNDING_S
@@ -123,16 +124,16 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
 
 
 def _gpus_per_worker(view: ClusterState, job: Job, beside: Collection[str] | None) -> Gpus:
-    """Return the GPUs that each worker of a job waits for; one of a card of which it is to get a part alone."""
+    """Return the GPUs that each worker of a job waits for; one of a GPU of which it is to get a part alone."""
     if beside is None:
         return job.spec.gpus_per_replica
     return Gpus(0 if any(other in view.jobs and view.jobs[other].workers for other in beside) else 1)
 
 
 def _leaves_room(view: ClusterState, job: Job, node: str, beside: Collection[str]) -> bool:
-    """Return whether the card that others of these jobs have parts of has so much left as a job asks for."""
+    """Return whether the GPU that others of these jobs have parts of has so much left as a job asks for."""
     account = view.shares.get(node)
-    if job.spec.share is None or account is None or not account.cards_of(beside):
+    if job.spec.share is None or account is None or not account.gpus_of(beside):
         return True
     return account.has_room_beside_others(job.spec.share, beside)
 

@@ -23,9 +23,9 @@ INTERPRETER: Final = "voda.dev/interpreter"
 """Annotation: the Python that runs the program, as whoever submitted it on this machine was told."""
 
 SHARE_CORE: Final = "elasticgpu.io/gpu-core"
-"""Resource: hundredths of the compute of a card."""
+"""Resource: hundredths of the compute of a GPU."""
 SHARE_MEMORY: Final = "elasticgpu.io/gpu-memory"
-"""Resource: MiB of the memory of that card."""
+"""Resource: MiB of the memory of that GPU."""
 MILLI_PER_CORE: Final = 10
 _GRACE_S: Final = 20
 """For a checkpoint: below the 30 s after which a pod is killed."""
@@ -48,9 +48,9 @@ class ProgramJob:
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
     gpu_milli: int = 0
-    """Of a part of one card in place of whole ones: thousandths of its compute."""
+    """Of a part of one GPU in place of whole ones: thousandths of its compute."""
     gpu_memory_mib: int = 0
-    """Of such a part: memory of that card."""
+    """Of such a part: memory of that GPU."""
     env: tuple[tuple[str, str], ...] = ()
     env_files: tuple[tuple[str, str], ...] = ()
     """Variables with the files on one machine that hold their values."""

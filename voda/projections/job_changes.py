@@ -117,7 +117,7 @@ def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
 
 
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:
-    if not fact.reason or fact.at_work is None:
+    if fact.reason is None or fact.at_work is None:
         return None
     return Obstacle(fact.reason, now if fact.since is None else fact.since, fact.at_work)
 

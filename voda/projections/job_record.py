@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
+from voda.domain.reasons.stalls import StallReason
 from voda.events import types as facts
 from voda.events.reason_text import job_text
 from voda.events.records import Data
+from voda.events.stall_text import stall_text
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
 from voda.programs.program_manifest import interpreter_of
@@ -83,7 +85,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """When its output and all else in its folder was deleted; None: it was not."""
     folder_deleted_by: str = ""
     """Such as `retention (30 days)`, or a user."""
-    stall: str = ""
+    stall: StallReason | None = None
     """What it waits for and no plan can give; empty once it waits no more or has ended."""
     program_failures: int = 0
     """Times that the program of a replica failed, and was started again."""
@@ -139,9 +141,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     @property
     def obstacle(self) -> str:
         """What keeps a live job from running as planned; empty: nothing."""
-        if not self.stall and self.is_live and len(self.job.workers) != len(self.planned):
+        if self.stall is None and self.is_live and len(self.job.workers) != len(self.planned):
             return self.last_error
-        return self.stall
+        return stall_text(self.stall)
 
     @property
     def is_preempted(self) -> bool:
@@ -237,7 +239,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     def end(self, fact: facts.JobEnd, now: float) -> None:
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
         self._count_changes()
-        self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
+        self.finished_at, self.planned, self.changes, self.stall = now, (), None, None
         self.next_try, self.next_try_at, self.silent_since = 0, None, None
         self.reason = Canceled(text=self.cancel_reason) if self.cancel_reason else None
         if not isinstance(fact, facts.JobCanceled):

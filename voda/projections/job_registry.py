@@ -34,7 +34,7 @@ _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]],
 class JobRegistry(Projection):
     """All jobs, for the API and the CLI; it remembers `most_ended` ended ones."""
 
-    FORMAT: ClassVar[str] = "roster-5"
+    FORMAT: ClassVar[str] = "roster-6"
 
     def __init__(self, most_ended: int = _MOST_ENDED) -> None:
         self.changed_jobs: set[str] = set()

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec
-from voda.domain.state import Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection

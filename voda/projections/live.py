@@ -15,7 +15,8 @@ from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings, patched
+from voda.domain.state import ClusterState, Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections import pool_changes
@@ -88,7 +89,7 @@ class LiveCluster(Projection):
             pool=pool,
             position=self.position,
             jobs=dict(live_pool.jobs),
-            nodes=self.shares.without_shared_cards(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
+            nodes=self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
             plan=live_pool.plan,
             estimates=estimates or {},
             settings=live_pool.settings,
@@ -267,7 +268,7 @@ def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
 
 @LiveCluster.folds
 def _share_changed(live: LiveCluster, fact: facts.ShareFact, event: Event) -> None:
-    # Plans are of whole GPUs: cards of a node that offers none beside them change nothing for a pool.
+    # Plans are of whole GPUs: GPUs of a node that offers none beside them change nothing for a pool.
     for name, pool in live._pools.items():
         if (node := pool.nodes.get(fact.node)) is not None and node.gpus:
             live.changed_pools.add(name)
@@ -333,9 +334,9 @@ def _elected(live: LiveCluster, fact: facts.LeaderElected, event: Event) -> None
 
 
 @LiveCluster.folds
-def _settings_changed(live: LiveCluster, fact: pool_changes.SettingsFact, event: Event) -> None:
+def _settings_changed(live: LiveCluster, fact: facts.SettingsChanged, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool.settings = pool_changes.changed_settings(pool.settings, fact)
+    pool.settings = patched(pool.settings, fact.settings)
 
 
 @LiveCluster.folds
@@ -354,7 +355,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-17"
+    FORMAT: ClassVar[str] = "live-18"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

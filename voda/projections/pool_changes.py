@@ -16,7 +16,8 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.state import Settings, mostly_silent
+from voda.domain.settings import Settings
+from voda.domain.state import mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -24,9 +25,6 @@ from voda.events.types import (
     NodeDrainRequested,
     NodeUndrainRequested,
     PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
-    RetentionChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -34,7 +32,6 @@ from voda.projections.job_changes import JobPatch, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
-SettingsFact = PolicyChanged | RatelimitChanged | RetentionChanged
 
 
 class LivePool(Struct, kw_only=True):
@@ -190,17 +187,6 @@ def note_freed(
         node = job.workers.get(index)
         if node is not None and node in nodes:
             freed_at[node] = at
-
-
-def changed_settings(settings: Settings, fact: SettingsFact) -> Settings:
-    """Return the settings that a fact changes; a setting that it does not name stays."""
-    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    changed = {name: value for name, value in given.items() if name in Settings.__struct_fields__}
-    if isinstance(fact, PolicyChanged):
-        before = settings.parameters
-        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
-        changed["parameters"] = {**before, **new}
-    return replace(settings, **changed)
 
 
 def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:

@@ -1,6 +1,6 @@
-"""Which pods have which cards of nodes, the account of shared GPUs.
+"""Which pods have which GPUs of nodes, the account of shared GPUs.
 
-Rule: a fact that gives more of a card than is left of it, or a second account to a pod, changes nothing, so no card
+Rule: a fact that gives more of a GPU than is left of it, or a second account to a pod, changes nothing, so no GPU
 ever gives more than 1,000 milli or its memory, whatever was recorded.
 """
 
@@ -29,17 +29,17 @@ class ShareAccounts(Projection):
         self._node_of: dict[str, str] = {}
         """uid of a pod -> its node."""
         self._requested_of: dict[str, str] = {}
-        """uid of a pod that waits -> the node whose cards it has requested."""
+        """uid of a pod that waits -> the node whose GPUs it has requested."""
         self.changes = ChangedKeys()
         """The nodes of which something changed. Not part of the state."""
 
     @property
     def nodes(self) -> Mapping[str, SharingNode]:
-        """By name, those with cards to share or with pods that have some; read-only, changing with the log."""
+        """By name, those with GPUs to share or with pods that have some; read-only, changing with the log."""
         return self._nodes
 
     def node_of(self, pod_uid: str) -> str:
-        """Return the node whose cards a pod has; empty: none."""
+        """Return the node whose GPUs a pod has; empty: none."""
         return self._node_of.get(pod_uid, "")
 
     def pods(self, node: str) -> Mapping[str, PodShares]:
@@ -52,17 +52,17 @@ class ShareAccounts(Projection):
         return self.pods(self.node_of(pod_uid)).get(pod_uid)
 
     def requests(self) -> Mapping[str, str]:
-        """Return uid of a pod that waits for cards which jobs can spare -> their node; read-only."""
+        """Return uid of a pod that waits for GPUs which jobs can spare -> their node; read-only."""
         return self._requested_of
 
     def accounts(self, nodes: Collection[str]) -> dict[str, SharingNode]:
         """Return the accounts of these nodes as they are now."""
         return {name: account.copy() for name, account in self._nodes.items() if name in nodes}
 
-    def without_shared_cards(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
-        """Return the nodes as policies for whole GPUs see them: a card of which somebody has a share is others'."""
+    def without_shared_gpus(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
+        """Return the nodes as policies for whole GPUs see them: a GPU of which somebody has a share is others'."""
         whole = dict(nodes)
-        # Most nodes have no account: nobody asks for a part of their cards.
+        # Most nodes have no account: nobody asks for a part of their GPUs.
         for name in self._nodes.keys() & whole.keys():
             whole[name] = self._whole(whole[name])
         return whole
@@ -95,11 +95,11 @@ class ShareAccounts(Projection):
 
     def _whole(self, node: Node) -> Node:
         found = self._nodes.get(node.name)
-        used = found.used_cards() if found and node.gpus else 0
+        used = found.used_gpus() if found and node.gpus else 0
         return replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + used))) if used else node
 
     def _tidy(self, name: str) -> None:
-        # The version stays with the account: without pods and cards nobody appends, and a new account reads it anew.
+        # The version stays with the account: without pods and GPUs nobody appends, and a new account reads it anew.
         node = self._nodes.get(name)
         if node is not None and not (node.devices or node.pods or node.requests or node.version):
             del self._nodes[name]

@@ -200,15 +200,15 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
 def _gpus_per_worker(
     job: Job, planned: Sequence[str], observed: Observed, beside: Collection[str] | None
 ) -> Gpus | None:
-    """Return the GPUs that must be free for each worker; one for a part of a card that no shared card has left, None
-    where it has to wait until its card has so much left.
+    """Return the GPUs that must be free for each worker; one for a part of a GPU that no shared GPU has left, None
+    where it has to wait until its GPU has so much left.
     """
     if job.spec.share is None:
         return job.spec.gpus_per_replica
     account = (observed.shares or {}).get(planned[0])
     if account is not None and account.has_room_beside_others(job.spec.share, beside):
         return NO_GPUS
-    return None if account is not None and beside and account.cards_of(beside) else Gpus(1)
+    return None if account is not None and beside and account.gpus_of(beside) else Gpus(1)
 
 
 def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str], done: Collection[int] = ()) -> bool:
@@ -239,7 +239,7 @@ def _indices(size: int) -> tuple[int, ...]:
 
 
 def _free(observed: Observed) -> dict[str, Gpus]:
-    shared = {name: account.used_cards() for name, account in (observed.shares or {}).items()}
+    shared = {name: account.used_gpus() for name, account in (observed.shares or {}).items()}
     free = {name: Gpus(node.usable_gpus - shared.get(name, 0)) for name, node in observed.nodes.items()}
     for job_id, workers in observed.workers.items():
         gpus = observed.gpus_per_replica[job_id] if workers else NO_GPUS

@@ -21,7 +21,7 @@ _END_CAUSES: Final[Mapping[type, facts.ExitCause]] = {facts.JobCompleted: "finis
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from the state of the log to the state of the cluster.
 
-    Nodes first, then job by job: its object, its end, exits of workers, then shares of cards; starts of workers last,
+    Nodes first, then job by job: its object, its end, exits of workers, then shares of GPUs; starts of workers last,
     so that the log never has a node with more workers than it holds. The reconciler stops workers of jobs that are not
     live; here is only their exit.
     """
@@ -47,7 +47,7 @@ def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterato
 
 
 def _shares(node: str, recorded: SharingNode, present: SharingNode) -> Iterator[facts.ShareFact]:
-    """Yield the releases first, so that no card is full when it is assigned; nothing that the account would refuse."""
+    """Yield the releases first, so that no GPU is full when it is assigned; nothing that the account would refuse."""
     account = recorded.copy()
     for uid, pod in sorted(recorded.pods.items()):
         if uid not in present.pods or present.pods[uid].containers != pod.containers:

@@ -8,13 +8,13 @@ difference, one for each job.
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from voda.backoff import Backoff
 from voda.clock import Clock, stopwatch
 from voda.cluster.port import Cluster, Observed
+from voda.concurrency import gather_all
 from voda.domain.errors import ClusterUnavailable, Fenced, VodaError
 from voda.domain.plan import Action
 from voda.domain.state import ClusterState
@@ -44,7 +44,6 @@ class WorkerReconciler:
         timeout_s: float = 30.0,
         telemetry: Telemetry = NO_TELEMETRY,
         concurrency: int = 1,
-        jitter: float = 0.0,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}, expected 1 or more")
@@ -59,7 +58,7 @@ class WorkerReconciler:
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._failed: dict[str, Action] = {}
         """Job of which an action failed -> that action."""
-        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=jitter)
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         self.resume_at = math.inf
         """Of the jobs that the last step left alone, the earliest instant at which one is tried again; it may have
         passed already: a job that paused during the step must not wait for another event."""
@@ -85,25 +84,16 @@ class WorkerReconciler:
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
         for job_id in self._failed.keys() - {action.job_id for action in actions} - state.jobs.keys():
             self._forget(job_id)
-        # Of a job there is at most one action, so none has to wait for another.
-        todo = deque(actions)
-        accepted = 0
-        works = [self._work(todo) for _ in range(min(self._concurrency, len(actions)))]
-        # One that cannot write to the log does not interrupt the actions of the others.
-        for outcome in await asyncio.gather(*works, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            accepted += outcome
-        return accepted
+        todo, outcomes = iter(actions), list[bool]()
 
-    async def _work(self, todo: deque[Action]) -> int:
-        """Take actions until none is left, and return how many the cluster accepted."""
-        accepted = 0
-        while todo:
-            action = todo.popleft()
-            if not self._is_paused(action):
-                accepted += await self._try(action)
-        return accepted
+        async def work() -> None:
+            for action in todo:
+                if not self._is_paused(action):
+                    outcomes.append(await self._try(action))
+
+        # Of a job there is at most one action: none waits for another, nor for one that cannot write to the log.
+        await gather_all(work() for _ in range(min(self._concurrency, len(actions))))
+        return sum(outcomes)
 
     def _is_paused(self, action: Action) -> bool:
         job_id = action.job_id

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
-from voda.domain.state import ParameterValue
+from voda.domain.settings import ParameterValue
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import copy_to_folder
 from voda.placement import PLACERS

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import OF_ONE_MACHINE, Settings
+from voda.domain.state import ClusterState
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Fact, Sealed
-from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, SettingsChanged
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore, Snapshot
@@ -85,9 +87,8 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
 
 def opening_facts(pool: str, workload: Workload, options: SimulationOptions) -> list[AnyFact]:
     """Return what the log of a simulation begins with: settings and nodes."""
-    settings = {name: getattr(options.settings, name) for name in PolicyChanged.__struct_fields__ if name != "pool"}
-    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
-    facts.append(RatelimitChanged(pool=pool, ratelimit_s=options.settings.ratelimit_s))
+    settings = {name: value for name, value in asdict(options.settings).items() if name not in OF_ONE_MACHINE}
+    facts: list[AnyFact] = [SettingsChanged(pool=pool, settings=settings)]
     facts += [NodeJoined(node=node) for node in workload.nodes]
     return facts
 

@@ -5,12 +5,12 @@ Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the ne
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -31,10 +31,12 @@ def kubernetes_gauges(mirrored: Mapping[str, int], unadopted: Mapping[str, int])
 
 
 class StateGauges(Collector):
-    """Reads the gauges off the view of a backend."""
+    """Reads the gauges of pools off the view of a journal; `not_ready` returns why the service is not, or nothing."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, journal: Journal, pools: Sequence[str], not_ready: Callable[[], str]) -> None:
+        self._journal = journal
+        self._pools = pools
+        self._not_ready = not_ready
         self.lag_events = 0
         """Events that the log had and the view had not, when it was last measured."""
         self.lag_s = 0.0
@@ -42,9 +44,9 @@ class StateGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._service()
-        now, families = self._backend.clock.now(), _Families()
-        live = self._backend.view.live.cluster
-        for pool in self._backend.pools:
+        now, families = self._journal.clock.now(), _Families()
+        live = self._journal.view.live.cluster
+        for pool in self._pools:
             state = live.state(pool)
             jobs = tuple(state.jobs.values())
             families.add_jobs(pool, jobs, now)
@@ -59,8 +61,8 @@ class StateGauges(Collector):
         yield from _Families().all
 
     def _service(self) -> Iterator[Metric]:
-        view = self._backend.view
-        yield _gauge("ready", "1 when the service is ready, 0 when not.", value=not self._backend.not_ready())
+        view = self._journal.view
+        yield _gauge("ready", "1 when the service is ready, 0 when not.", value=not self._not_ready())
         yield _gauge("log_position", "Position up to which the log is folded.", value=view.position)
         yield _gauge("projection_lag_events", "Events appended, but not folded yet.", value=self.lag_events)
         yield _gauge("projection_lag_seconds", "Age of the oldest event not folded yet.", value=self.lag_s)

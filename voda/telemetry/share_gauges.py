@@ -1,6 +1,6 @@
-"""Reads the gauges of shared cards off the accounts of the log: what is free of each node's cards, and of use to none.
+"""Reads the gauges of shared GPUs off the accounts of the log: what is free of each node's GPUs, and of use to none.
 
-Rules: only nodes with cards have these, or with pods that have shares; O(live jobs + shares + cards) per look, most of
+Rules: only nodes with GPUs have these, or with pods that have shares; O(live jobs + shares + GPUs) per look, most of
 it in a thread.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voda.application.backend import Backend
+from voda.application.read_model import ReadModel
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
@@ -23,16 +23,17 @@ _MIB: Final = 1 << 20
 
 
 class ShareGauges(Collector):
-    """Shows what the cards of nodes had left when `refresh` was last awaited; nothing where no node shares any."""
+    """Shows what the GPUs of nodes had left when `refresh` was last awaited; nothing where no node shares any."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, view: ReadModel, pools: Sequence[str]) -> None:
+        self._view = view
+        self._pools = pools
         self._families: Sequence[GaugeMetricFamily] = ()
 
     async def refresh(self) -> None:
         """Look at the accounts of all pools."""
-        live = self._backend.view.live.cluster
-        states = [live.state(pool) for pool in self._backend.pools]
+        live = self._view.live.cluster
+        states = [live.state(pool) for pool in self._pools]
         is_any = any(state.shares for state in states)
         self._families = await asyncio.to_thread(_families, states) if is_any else ()
 
@@ -56,15 +57,15 @@ class _CardFamilies:
 
     def __init__(self) -> None:
         self.all: list[GaugeMetricFamily] = []
-        self.cards = self._family("cards", "Cards of a node that pods may share, by state.", _BY_STATE)
-        self.pods = self._family("share_pods", "Pods that have shares of a node's cards.", _OF_A_NODE)
-        self.milli = self._family("card_milli", "Compute of a node's cards, 1,000 each, by state.", _BY_STATE)
-        self.memory = self._family("card_memory_bytes", "Memory of a node's cards, by state.", _BY_STATE)
+        self.cards = self._family("cards", "GPUs of a node that pods may share, by state.", _BY_STATE)
+        self.pods = self._family("share_pods", "Pods that have shares of a node's GPUs.", _OF_A_NODE)
+        self.milli = self._family("card_milli", "Compute of a node's GPUs, 1,000 each, by state.", _BY_STATE)
+        self.memory = self._family("card_memory_bytes", "Memory of a node's GPUs, by state.", _BY_STATE)
         self.fragment = self._family(
             "card_fragment_milli", "Free compute that a pod as they usually are cannot use.", _OF_A_NODE
         )
         self.lost = self._family(
-            "share_pods_without_card", "Pods with shares of cards that the node has no more.", _OF_A_NODE
+            "share_pods_without_card", "Pods with shares of GPUs that the node has no more.", _OF_A_NODE
         )
 
     def add(self, state: ClusterState) -> None:
@@ -97,6 +98,4 @@ class _CardFamilies:
 
 def _without_card(account: SharingNode) -> int:
     count = len(account.devices)
-    return sum(
-        1 for pod in account.pods.values() if any(max(share.cards) >= count for share in pod.containers.values())
-    )
+    return sum(1 for pod in account.pods.values() if any(max(share.gpus) >= count for share in pod.containers.values()))

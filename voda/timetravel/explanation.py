@@ -91,8 +91,8 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """By the plan that would be decided now."""
     reason: JobReason | None = None
     """Given by the plan in force; of a job that is halted or has ended, why it is or has."""
-    card: HasPart | None = None
-    """Which part of which card it has, and beside whom; None: none, or whole ones."""
+    gpu: HasPart | None = None
+    """Which part of which GPU it has, and beside whom; None: none, or whole ones."""
     obstacle: str = ""
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
     next_reason: Reason | None = None
@@ -145,7 +145,7 @@ def explain_live(
         planned=state.plan.placement.get(job_id, ()),
         next=plan.placement.get(job_id, ()),
         reason=_reason(state, job),
-        card=part_of(state.shares, job_id) if job.spec.share is not None else None,
+        gpu=part_of(state.shares, job_id) if job.spec.share is not None else None,
         next_reason=plan.reasons.get(job_id),
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,

@@ -17,6 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
+from voda.events.stall_text import stall_text
 from voda.events.types import (
     JobCancelRequested,
     JobChanged,
@@ -203,7 +204,7 @@ async def _end_of(
             case JobCompleted():
                 why = None
             case JobStalled(reason=reason):
-                stall = reason
+                stall = stall_text(reason)
             case _:
                 pass
     return next(iter(history.finished), None), why, stall

@@ -1,7 +1,9 @@
 """What the records on the wire share, and those that belong to no part of the API: problems, warnings, the service."""
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, overload
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints, overload
 
 from msgspec import Meta, Struct
 
@@ -13,12 +15,32 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 V = TypeVar("V", bound=View)
+_PLACES: Final[dict[tuple[type, ...], tuple[tuple[str, int], ...]]] = {}
+"""A view and the types of its sources -> each field and the first source that has it."""
 
 
-def view_of(view: type[V], source: object, **fields: Any) -> V:
-    """Return a record with the given fields; the others are the attributes of `source` that have their names."""
-    same = {name: getattr(source, name) for name in view.__struct_fields__ if name not in fields}
-    return view(**same, **fields)
+def view_of(view: type[V], *sources: object, **fields: Any) -> V:
+    """Return a record with the given fields; the others are the attributes of their names, of the first source that has
+    one. What is an instant in the record may be seconds since the epoch.
+    """
+    kinds = (view, *map(type, sources))
+    if (places := _PLACES.get(kinds)) is None:
+        places = _PLACES[kinds] = tuple((name, _place(name, sources)) for name in view.__struct_fields__)
+    values = {name: fields[name] if name in fields else getattr(sources[place], name) for name, place in places}
+    for name in _instants(view):
+        if isinstance(values[name], float | int):
+            values[name] = instant(values[name])
+    return view(**values)
+
+
+def _place(name: str, sources: Sequence[object]) -> int:
+    return next((place for place, source in enumerate(sources) if hasattr(source, name)), 0)
+
+
+@cache
+def _instants(view: type[View]) -> Collection[str]:
+    hints = get_type_hints(view).items()
+    return tuple(name for name, kind in hints if kind is datetime or datetime in get_args(kind))
 
 
 @overload

@@ -67,7 +67,7 @@ class ArrayTaskView(View, frozen=True, kw_only=True):
 
 
 class GpuShareView(View, frozen=True, kw_only=True):
-    """A part of one card."""
+    """A part of one GPU."""
 
     milli: Annotated[int, Meta(description="Thousandths of its compute.")]
     memory_mib: int
@@ -109,7 +109,7 @@ class JobView(View, frozen=True, kw_only=True):
     requested_replicas: int
     gpus_per_replica: int
     share: Annotated[
-        GpuShareView | None, Meta(description="The part of one card that it gets, which then has no whole GPU.")
+        GpuShareView | None, Meta(description="The part of one GPU that it gets, which then has no whole GPU.")
     ] = None
     replicas: Annotated[int, Meta(description="Workers observed.")]
     gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0

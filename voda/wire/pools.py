@@ -1,4 +1,4 @@
-"""Nodes, pools, their settings and their plans, as they travel over HTTP."""
+"""Nodes, pools and their plans, as they travel over HTTP."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -6,23 +6,23 @@ from typing import Annotated
 from msgspec import Meta
 
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.state import ParameterValue
+from voda.domain.settings import Settings
 from voda.wire.base import Instant, View
 
 
 class ShareView(View, frozen=True, kw_only=True):
-    """What one container has of a card."""
+    """What one container has of a GPU."""
 
     pod: Annotated[str, Meta(description="`namespace/name`; of a job of one machine, its id in place of the name.")]
     pod_uid: str
     container: str
-    milli: Annotated[int, Meta(description="Thousandths of the card's compute.")]
+    milli: Annotated[int, Meta(description="Thousandths of the GPU's compute.")]
     memory_mib: Annotated[int, Meta(description="0 = none is accounted for.")]
     assigned_at: Instant
 
 
 class CardView(View, frozen=True, kw_only=True):
-    """One card of a node, and who has shares of it."""
+    """One GPU of a node, and who has shares of it."""
 
     index: int
     name: Annotated[
@@ -30,15 +30,13 @@ class CardView(View, frozen=True, kw_only=True):
     ] = ""
     is_present: Annotated[bool, Meta(description="False: the node has it no more, but pods still have shares of it.")]
     memory_mib: Annotated[int, Meta(description="0 = not known.")]
-    free_milli: Annotated[
-        int, Meta(description="Of 1,000; workers that use whole cards are not subtracted: see `job`.")
-    ]
+    free_milli: Annotated[int, Meta(description="Of 1,000; workers that use whole GPUs are not subtracted: see `job`.")]
     free_memory_mib: int
     shares: tuple[ShareView, ...]
     job: Annotated[
         str,
         Meta(
-            description="Id of the job of which a worker has all of it; empty: none, or it is not known which card a"
+            description="Id of the job of which a worker has all of it; empty: none, or it is not known which GPU a"
             " worker has: `used_gpus` counts those too."
         ),
     ] = ""
@@ -67,40 +65,13 @@ class NodeView(View, frozen=True, kw_only=True):
     ] = None
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
-    devices: Annotated[tuple[CardView, ...], Meta(description="Cards that pods may share; empty: it shares none.")] = ()
+    devices: Annotated[tuple[CardView, ...], Meta(description="GPUs that pods may share; empty: it shares none.")] = ()
 
 
 class NodeList(View, frozen=True, kw_only=True):
     """All nodes that were asked for, by name."""
 
     items: tuple[NodeView, ...]
-
-
-class SettingsView(View, frozen=True, kw_only=True):
-    """How a pool is decided."""
-
-    policy: str
-    placer: str
-    ratelimit_s: float
-    parameters: Annotated[
-        Mapping[str, Mapping[str, ParameterValue]],
-        Meta(description="Of the policies that have some: policy -> parameter -> value in force."),
-    ]
-    resize_cost_s: float
-    span_penalty: float
-    heeds_resize_cost: bool
-    node_grace_s: Annotated[
-        float, Meta(description="How long workers stay on a node that is silent or says too few GPUs.")
-    ]
-    start_timeout_s: Annotated[float, Meta(description="How long a job may leave its GPUs unused; 0 = for ever.")]
-    reclaim_grace_s: Annotated[
-        float, Meta(description="How long a job may take to give cells back that a guarantee needs.")
-    ]
-    retention_s: Annotated[
-        float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
-    ]
-    retention_bytes: Annotated[int, Meta(description="Up to which size together; 0 = without a limit.")]
-    output_bytes: Annotated[int, Meta(description="Most that a job's replicas together may have printed there.")]
 
 
 class PoolView(View, frozen=True, kw_only=True):
@@ -114,7 +85,7 @@ class PoolView(View, frozen=True, kw_only=True):
     waiting: int
     running: int
     plan: Annotated[int, Meta(description="Number of the plan in force.")]
-    settings: SettingsView
+    settings: Settings
     revision: str
 
 

@@ -1,6 +1,6 @@
-"""Pods that claim parts of cards of 100 nodes: from gated pods to allocated claims, with voda and without.
+"""Pods that claim parts of GPUs of 100 nodes: from gated pods to allocated claims, with voda and without.
 
-Both times all pods and the claims that kube-controller-manager makes for them are there; with voda it chooses the cards
+Both times all pods and the claims that kube-controller-manager makes for them are there; with voda it chooses the GPUs
 and lifts the gates, without it the gates alone are lifted. kube-scheduler allocates. The time is that from the first
 gate, or from when voda leads, to the last pod that is bound.
 """
@@ -23,12 +23,12 @@ from benchmarks.table import Row
 from tests.kube import client as api
 from tests.kube.client import Client, Object
 from tests.kube.control_plane import ControlPlane
-from tests.kube.devices import CLASS, a_card, a_claim_template, a_device_class, a_slice, claims_of
+from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_gpu, a_slice, claims_of
 from tests.kube.objects import a_node, a_pod
 
-TITLE = "pods that claim parts of cards (dynamic resource allocation)"
+TITLE = "pods that claim parts of GPUs (dynamic resource allocation)"
 _NODES = 100
-_CARDS = 8
+_GPUS = 8
 _PODS = 1_000
 _GOAL_PER_S = 50.0
 _GOAL_SHARE = 0.8
@@ -51,9 +51,9 @@ async def run(options: Options) -> Sequence[Row]:
                 plane, Path(folder), str(Path(folder) / "voda.db"), settings=_SETTINGS, program=options.program
             )
             placed, shares = await _rate(plane, client, "placed", count, replica)
-            where = f"{nodes} nodes with {_CARDS} cards"
+            where = f"{nodes} nodes with {_GPUS} GPUs"
             row = Row(
-                what=f"gated pods to allocated claims, voda chooses the card, {where}",
+                what=f"gated pods to allocated claims, voda chooses the GPU, {where}",
                 figure=placed,
                 unit="/s",
                 goal=min(_GOAL_PER_S, _GOAL_SHARE * bare),
@@ -68,7 +68,7 @@ async def _publish(client: Client, nodes: int) -> None:
     names = [f"gpu-{number:04}" for number in range(nodes)]
     await client.create(api.DEVICE_CLASSES, a_device_class())
     await add_nodes(client, [a_node(name, 0) for name in names])
-    slices = [a_slice(name, [a_card(name, number) for number in range(_CARDS)]) for name in names]
+    slices = [a_slice(name, [a_gpu(name, number) for number in range(_GPUS)]) for name in names]
     await in_parallel([partial(client.create, api.SLICES, each) for each in slices])
     quarter = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "250", "memory": "20Gi"}}}}
     await client.create(api.CLAIM_TEMPLATES, a_claim_template("quarter", "default", request=quarter))

@@ -1,4 +1,4 @@
-"""Pods that share cards of 1,000 nodes: how fast kube-scheduler places them with voda as its extender, and without.
+"""Pods that share GPUs of 1,000 nodes: how fast kube-scheduler places them with voda as its extender, and without.
 
 Latency is what one who asks for one pod after the other waits for filter, priorities and bind together.
 """
@@ -23,11 +23,11 @@ from benchmarks.table import Row
 from tests.kube import client as api
 from tests.kube.client import Client
 from tests.kube.control_plane import ControlPlane
-from tests.kube.sharing import a_card_node, a_sharing_pod, scheduler_configuration
+from tests.kube.sharing import a_gpu_node, a_sharing_pod, scheduler_configuration
 
 TITLE = "kube-scheduler's extender for shared GPUs"
 _NODES = 1_000
-_CARDS = 8
+_GPUS = 8
 _PODS = 2_000
 _ONE_BY_ONE = 300
 _GOAL_PER_S = 100.0
@@ -43,7 +43,7 @@ async def run(options: Options) -> Sequence[Row]:
     with control_plane() as plane, tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         async with Client(plane) as client:
-            await add_nodes(client, [a_card_node(f"gpu-{number:04}", _CARDS) for number in range(nodes)])
+            await add_nodes(client, [a_gpu_node(f"gpu-{number:04}", _GPUS) for number in range(nodes)])
             bare = await _placed(client, "bare", count, _configuration(plane, home, ""), Shares(plane, []))
             with serving(plane, home, str(home / "voda.db"), settings=settings, program=options.program) as replica:
                 await replica.until_leads()
@@ -56,7 +56,7 @@ async def run(options: Options) -> Sequence[Row]:
 def _rows(nodes: int, bare: "_Placed", extended: "_Placed", latencies: Sequence[float]) -> Sequence[Row]:
     ordered = sorted(latencies)
     p99, median = (1000 * ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (99, 50))
-    where = f"{nodes} nodes with {_CARDS} cards"
+    where = f"{nodes} nodes with {_GPUS} GPUs"
     return [
         Row(
             what=f"pods placed by kube-scheduler with the extender, {where}",

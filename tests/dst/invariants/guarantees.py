@@ -21,7 +21,7 @@ from voda.events.types import (
     JobCancelRequested,
     JobChanged,
     PlanAdopted,
-    PolicyChanged,
+    SettingsChanged,
     VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
@@ -48,7 +48,7 @@ class Guarantees:
         self._cells: dict[str, Past[CellsSpec]] = {}
         """Pool -> what was applied."""
         self._quotas: dict[str, dict[str, tuple[str, ...]]] = {}
-        """Pool -> job -> types of the quota cells of its guaranteed workers, by the plan in force."""
+        """Pool -> job -> quota cells of its guaranteed workers, by the plan in force: their type, and a number."""
         self._devices: dict[str, dict[str, tuple[tuple[int, ...], ...]]] = {}
         self._used: dict[str, dict[_Cell, _Worker]] = {}
         """Pool -> cell -> its worker, by the plan in force."""
@@ -70,7 +70,7 @@ class Guarantees:
                 case VirtualClustersApplied(pool=pool, cells=cells):
                     self._cells.setdefault(pool, Past()).note(event.position, cells)
                     self._changed_at[pool] = event.position
-                case PolicyChanged(pool=pool):
+                case SettingsChanged(pool=pool, settings=patch) if patch.keys() != {"ratelimit_s"}:
                     self._changed_at[pool] = event.position
                 case JobChanged(job_id=job_id) if job_id in self._plans.specs:
                     self._changed_at[self._plans.specs[job_id].pool] = event.position
@@ -109,7 +109,7 @@ class Guarantees:
             quotas = self._quotas[plan.pool].get(job_id, ())
             cluster = _cluster(self._plans.specs[job_id], spec)
             for index, (node, devices) in enumerate(zip(nodes, self._devices[plan.pool].get(job_id, ()), strict=False)):
-                worker = _Worker(job_id, cluster, quotas[index] if index < len(quotas) else "")
+                worker = _Worker(job_id, cluster, quotas[index].split("/")[0] if index < len(quotas) else "")
                 for device in devices:
                     cell = _Cell(node, device)
                     if (other := seen.setdefault(cell, job_id)) != job_id:

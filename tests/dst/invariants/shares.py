@@ -1,7 +1,7 @@
-"""Shared cards: the log's account, folded here without any of voda's projections, against the pods as they are.
+"""Shared GPUs: the log's account, folded here without any of voda's projections, against the pods as they are.
 
-Rules: no card gives pods that are bound more than 1,000 milli or its memory; a pod is bound to the cards that the log
-gives it at that instant; in the end, the log has the pods that are at work on cards, and no others.
+Rules: no GPU gives pods that are bound more than 1,000 milli or its memory; a pod is bound to the GPUs that the log
+gives it at that instant; in the end, the log has the pods that are at work on GPUs, and no others.
 """
 
 from collections import Counter
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tests.dst.invariants.broken import Broken
 from tests.kube.client import Key, Object
-from tests.kube.sharing import ASSUMED, cards_of, uses_of_cards
+from tests.kube.sharing import ASSUMED, gpus_of, uses_of_gpus
 from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.events.envelope import Event
 from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
 
-_CARD = 1_000
+_GPU = 1_000
 
 
 class Shares:
@@ -43,38 +43,38 @@ class Shares:
         there = [share for node, shares in self.held.values() if node == name for share in shares.values()]
         for share in there:
             self._take(share, devices, milli, memory)
-        touched = {card for share in there for card in share.cards}
+        touched = {gpu for share in there for gpu in share.gpus}
         for share in containers.values():
-            if any(card >= len(devices) or milli[card] >= _CARD for card in share.cards):
+            if any(gpu >= len(devices) or milli[gpu] >= _GPU for gpu in share.gpus):
                 return False
-            if share.request.devices and touched & set(share.cards):
+            if share.request.devices and touched & set(share.gpus):
                 return False
-            touched.update(share.cards)
+            touched.update(share.gpus)
             self._take(share, devices, milli, memory)
-            if any(milli[card] > _CARD or memory[card] > devices[card].memory_mib for card in share.cards):
+            if any(milli[gpu] > _GPU or memory[gpu] > devices[gpu].memory_mib for gpu in share.gpus):
                 return False
         return True
 
     @staticmethod
     def _take(share: ContainerGpus, devices: Sequence[GpuDevice], milli: Counter[int], memory: Counter[int]) -> None:
-        for card in share.cards:
-            milli[card] += share.request.milli_each
-            whole = devices[card].memory_mib if card < len(devices) else 0
-            memory[card] += whole if share.request.devices else share.request.memory_mib
+        for gpu in share.gpus:
+            milli[gpu] += share.request.milli_each
+            whole = devices[gpu].memory_mib if gpu < len(devices) else 0
+            memory[gpu] += whole if share.request.devices else share.request.memory_mib
 
     # ---- against the pods
 
     def refuse_bound(self, pod: Object) -> None:
-        """Refuse that a pod was bound just now with cards that the log does not give it.
+        """Refuse that a pod was bound just now with GPUs that the log does not give it.
 
         Raises:
             Broken: the log gives it others, or none.
         """
         meta, node = pod["metadata"], pod["spec"]["nodeName"]
         has, shares = self.held.get(meta["uid"], ("", {}))
-        given = {name: ",".join(map(str, share.cards)) for name, share in shares.items()}
-        if (has, given) != (node, cards_of(pod)):
-            what = f"pod {meta['name']} is bound to node {node} with cards {dict(cards_of(pod))}"
+        given = {name: ",".join(map(str, share.gpus)) for name, share in shares.items()}
+        if (has, given) != (node, gpus_of(pod)):
+            what = f"pod {meta['name']} is bound to node {node} with GPUs {dict(gpus_of(pod))}"
             raise Broken("shares", f"{what}; the log gives it {given} of node {has or 'none'}")
 
     def leaks(self, pods: Mapping[Key, Object]) -> Iterator[str]:
@@ -91,17 +91,17 @@ class Shares:
         for pod in pods.values():
             meta = pod["metadata"]
             if meta["uid"] in at_work and meta.get("annotations", {}).get(ASSUMED) and meta["uid"] not in self.held:
-                yield f"shares: pod {meta['name']} uses cards {dict(cards_of(pod))}, and the log has none for it"
+                yield f"shares: pod {meta['name']} uses GPUs {dict(gpus_of(pod))}, and the log has none for it"
 
 
 def refuse_overfull(pods: Mapping[Key, Object], node: str, memory_mib: int) -> None:
-    """Refuse that the cards of a node give more than they have to the pods that are bound there.
+    """Refuse that the GPUs of a node give more than they have to the pods that are bound there.
 
     Raises:
         Broken: one does.
     """
-    core, memory = uses_of_cards(pods.values(), node)
-    for card in core:
-        if core[card] > 100 or memory[card] > memory_mib:
-            what = f"card {card} of node {node} gives {10 * core[card]} milli and {memory[card]} MiB"
-            raise Broken("cards", f"{what}, it has {_CARD} and {memory_mib}")
+    core, memory = uses_of_gpus(pods.values(), node)
+    for gpu in core:
+        if core[gpu] > 100 or memory[gpu] > memory_mib:
+            what = f"GPU {gpu} of node {node} gives {10 * core[gpu]} milli and {memory[gpu]} MiB"
+            raise Broken("cards", f"{what}, it has {_GPU} and {memory_mib}")

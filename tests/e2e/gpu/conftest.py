@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.gpu.mps import mps_control, mps_daemon
 from tests.needs import missing
-from voda.cluster.local.devices import Card, open_driver
+from voda.cluster.local.devices import GpuReading, open_driver
 
 
 @pytest.fixture(scope="session")
-def card() -> Card:
+def gpu() -> GpuReading:
     """The first GPU of this machine."""
     shown = open_driver()()
     if not shown:

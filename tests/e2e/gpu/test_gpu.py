@@ -14,7 +14,7 @@ from tests.gpu_machine import Up, a_program, an_up
 from tests.local_jobs import base_environment
 from tests.needs import needs_module
 from tests.waiting import until, until_it_is
-from voda.cluster.local.devices import Card
+from voda.cluster.local.devices import GpuReading
 
 pytestmark = [pytest.mark.slow, needs_module("torch", "no torch: pip install torch")]
 
@@ -60,12 +60,12 @@ async def the_node(up: Up) -> Mapping[str, Any]:
     return node
 
 
-async def test_whole_gpu_is_shown_as_the_driver_has_it_and_its_job_sees_it(card: Card, tmp_path: Path) -> None:
+async def test_whole_gpu_is_shown_as_the_driver_has_it_and_its_job_sees_it(gpu: GpuReading, tmp_path: Path) -> None:
     async with an_up(tmp_path / "home") as up:
         node = await the_node(up)
-        shown = node["devices"][card.index]
-        assert (shown["memory_mib"], node["used_gpus"]) == (card.memory_mib, 0)
-        assert card.memory_mib > 1_024
+        shown = node["devices"][gpu.index]
+        assert (shown["memory_mib"], node["used_gpus"]) == (gpu.memory_mib, 0)
+        assert gpu.memory_mib > 1_024
         submitted = await up.submit(a_job("look", "look", tmp_path / "seen", 1))
         assert (submitted["job"]["share"], submitted["job"]["gpus_per_replica"]) == (None, 1)
         await until_phase(up, "look", "Completed")
@@ -75,17 +75,17 @@ async def test_whole_gpu_is_shown_as_the_driver_has_it_and_its_job_sees_it(card:
     assert seen["has_gib"] == {"1": True}
 
 
-async def test_torchrun_trains_over_nccl(card: Card, tmp_path: Path) -> None:
+async def test_torchrun_trains_over_nccl(gpu: GpuReading, tmp_path: Path) -> None:
     async with an_up(tmp_path / "home") as up:
         argv = ["torchrun", str(EXAMPLE / "train.py"), "--epochs", "3", "--passes", "20"]
         await up.submit(a_program("digits", argv, workers="1"))
         await until_phase(up, "digits", "Completed")
         assert (await up.get("jobs/digits"))["gpus_per_replica"] == 1
-    assert card.uuid
+    assert gpu.uuid
 
 
 async def test_shares_by_mps_are_kept_to_their_part_of_processors_and_memory(
-    card: Card, mps: Path, tmp_path: Path
+    gpu: GpuReading, mps: Path, tmp_path: Path
 ) -> None:
     async with an_up(tmp_path / "home", gpu_sharing="auto", mps=mps) as up:
         await up.submit(a_job("whole", "look", tmp_path / "whole"))
@@ -98,14 +98,14 @@ async def test_shares_by_mps_are_kept_to_their_part_of_processors_and_memory(
         whole, quarter = await written(tmp_path / "whole"), await written(tmp_path / "quarter")
         assert quarter["devices"] == 1
         assert quarter["told"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-        assert quarter["told"]["CUDA_VISIBLE_DEVICES"] == card.uuid
+        assert quarter["told"]["CUDA_VISIBLE_DEVICES"] == gpu.uuid
         # In steps of two or so.
         assert quarter["processors"] == pytest.approx(whole["processors"] / 4, abs=4)
         assert quarter["has_gib"] == {"1": True, "3": True, "6": False}
 
 
-async def test_card_that_shares_held_is_whole_again_once_they_end_though_the_server_of_mps_stays_on_it(
-    card: Card, mps: Path, tmp_path: Path
+async def test_gpu_that_shares_held_is_whole_again_once_they_end_though_the_server_of_mps_stays_on_it(
+    gpu: GpuReading, mps: Path, tmp_path: Path
 ) -> None:
     async with an_up(tmp_path / "home", gpu_sharing="auto", mps=mps) as up:
         stop = tmp_path / "stop"
@@ -117,7 +117,7 @@ async def test_card_that_shares_held_is_whole_again_once_they_end_though_the_ser
         await up.submit(a_job("third", "look", tmp_path / "third", gpu_milli=100))
         await up.submit(a_job("whole", "look", tmp_path / "whole"))
         assert (await up.get("jobs/third"))["replicas"] == (await up.get("jobs/whole"))["replicas"] == 0
-        assert (await the_node(up))["devices"][card.index]["free_milli"] == 0
+        assert (await the_node(up))["devices"][gpu.index]["free_milli"] == 0
         stop.touch()
         for name in ("one", "two", "third", "whole"):
             await until_phase(up, name, "Completed")
@@ -125,7 +125,7 @@ async def test_card_that_shares_held_is_whole_again_once_they_end_though_the_ser
         assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in (await written(tmp_path / "whole"))["told"]
 
 
-async def test_share_that_is_killed_leaves_its_neighbour_at_work(card: Card, mps: Path, tmp_path: Path) -> None:
+async def test_share_that_is_killed_leaves_its_neighbour_at_work(gpu: GpuReading, mps: Path, tmp_path: Path) -> None:
     async with an_up(tmp_path / "home", gpu_sharing="auto", mps=mps) as up:
         stop = tmp_path / "stop"
         for name in ("killed", "goes-on"):
@@ -138,22 +138,22 @@ async def test_share_that_is_killed_leaves_its_neighbour_at_work(card: Card, mps
         stop.touch()
         await until_phase(up, "goes-on", "Completed")
         assert (await written(tmp_path / "goes-on"))["ended"]
-    assert card.uuid
+    assert gpu.uuid
 
 
-async def test_shares_go_on_under_mps_while_voda_is_away(card: Card, mps: Path, tmp_path: Path) -> None:
+async def test_shares_go_on_under_mps_while_voda_is_away(gpu: GpuReading, mps: Path, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     async with an_up(tmp_path / "home", leaves_jobs=True, gpu_sharing="auto", mps=mps) as up:
         await up.submit(a_job("stays", "hold", tmp_path / "stays", stop, gpu_milli=700, gpu_memory="4Gi"))
         await written(tmp_path / "stays")
     async with an_up(tmp_path / "home", gpu_sharing="auto", mps=mps) as up:
         await up.until_workers(stays=1)
-        assert (await the_node(up))["devices"][card.index]["free_milli"] == 300
+        assert (await the_node(up))["devices"][gpu.index]["free_milli"] == 300
         stop.touch()
         await until_phase(up, "stays", "Completed")
 
 
-async def test_gpu_that_another_program_uses_is_given_to_no_job_until_it_ends(card: Card, tmp_path: Path) -> None:
+async def test_gpu_that_another_program_uses_is_given_to_no_job_until_it_ends(gpu: GpuReading, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     argv = [sys.executable, str(PROGRAM), "hold", str(tmp_path / "foreign"), str(stop)]
     foreign = await asyncio.create_subprocess_exec(*argv, env=base_environment())
@@ -173,4 +173,4 @@ async def test_gpu_that_another_program_uses_is_given_to_no_job_until_it_ends(ca
         if foreign.returncode is None:
             foreign.kill()
         await foreign.wait()
-    assert card.uuid
+    assert gpu.uuid

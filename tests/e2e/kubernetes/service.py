@@ -18,7 +18,7 @@ from voda.app.kubernetes.replica import running
 from voda.app.kubernetes.service import KubernetesService
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.types import AnyFact, PolicyChanged, WorkerExited
+from voda.events.types import AnyFact, SettingsChanged, WorkerExited
 from voda.log.factory import open_log
 from voda.timetravel.verify import verify
 
@@ -97,7 +97,7 @@ class Voda:
     async def set(self, pool: str, **fields: Any) -> None:
         """Change settings of a pool, as the API does."""
         clock = self.service.clock
-        data = PolicyChanged(pool=pool, **fields)
+        data = SettingsChanged(pool=pool, settings=fields)
         fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
         await self.service.view.wait_for(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
 

@@ -24,7 +24,7 @@ async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tm
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("a", 2)
-        await halt(it.service.backend, record_of(it, "a"), ANN, reason="maintenance")
+        await halt(it.service.backend.journal, record_of(it, "a"), ANN, reason="maintenance")
         await it.until_runs("a", 0)
 
         async def tells() -> bool:
@@ -36,7 +36,7 @@ async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tm
         await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("b", 2)
         await it.until_runs("a", 0)
-        await resume(it.service.backend, record_of(it, "a"), ANN)
+        await resume(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_runs("a", 2)
         await world.end_launcher("a")
         await it.until_ended("a", "Completed")

@@ -89,7 +89,7 @@ async def test_job_that_was_born_running_is_suspended_once_or_left_running_where
             assert (job["metadata"]["uid"], job["spec"]["suspend"]) == (born["metadata"]["uid"], False)
             assert len(await world.pods_of("a")) == 2
             assert await world.told("a", "Suspended") == []
-            assert it.service.backend.view.job_registry.live_named(world.namespace, "a") is None
+            assert it.service.backend.journal.view.job_registry.live_named(world.namespace, "a") is None
         else:
             await it.until_runs("a", 3)
             assert len(await world.told("a", "Suspended")) == 1
@@ -211,15 +211,15 @@ async def test_halted_object_has_no_pods_until_it_is_resumed_and_is_deleted_when
     async with voda(world, tmp_path) as it:
         await world.submit(kind.make("a", world.namespace, 1, least=1, most=2))
         await it.until_runs("a", 2)
-        await halt(it.service.backend, record_of(it, "a"), ANN, reason="maintenance")
+        await halt(it.service.backend.journal, record_of(it, "a"), ANN, reason="maintenance")
         await it.until_runs("a", 0)
         await world.until_gone("a")
         await world.submit(kind.make("b", world.namespace, 1, least=1, most=1))
         await it.until_runs("b", 1)
         assert await world.pods_of("a") == []
-        await resume(it.service.backend, record_of(it, "a"), ANN)
+        await resume(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_runs("a", 1)
-        await cancel(it.service.backend, record_of(it, "a"), ANN)
+        await cancel(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")
         assert await world.client.find(kind.resource, "a", world.namespace) is None

@@ -43,7 +43,7 @@ async def test_jobset_that_is_submitted_to_voda_is_made_and_goes_when_it_is_canc
         await it.until_runs("a", 3)
         jobset = await world.job("a", "JobSet")
         assert jobset["metadata"]["labels"]["voda.dev/managed"] == "true"
-        await cancel(it.service.backend, record_of(it, "a"), ANN)
+        await cancel(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")
         assert await world.client.find(api.JOBSETS, "a", world.namespace) is None
@@ -66,7 +66,7 @@ async def test_jobset_of_several_replicated_jobs_is_refused_and_told_so(
         (of_a,), (of_b,) = await world.told("a", "Invalid"), await world.told("b", "Invalid")
         assert "spec.replicatedJobs: expected one, got 2 (node, driver): voda cannot tell which of them" in of_a
         assert "spec.replicatedJobs[0].replicas: expected 1, got 2" in of_b
-        assert it.service.backend.view.job_registry.live_named(world.namespace, "a") is None
+        assert it.service.backend.journal.view.job_registry.live_named(world.namespace, "a") is None
 
 
 async def test_job_of_a_jobset_that_carries_the_label_itself_is_left_alone_and_told_so(
@@ -96,7 +96,7 @@ async def test_trainjob_of_several_replicated_jobs_is_refused_and_told_so_on_its
         assert invalid["involvedObject"]["uid"] == trainjob["metadata"]["uid"]
         assert invalid["involvedObject"]["kind"] == "TrainJob"
         assert "spec.replicatedJobs: expected one, got 2 (node, evaluator)" in invalid["message"]
-        assert it.service.backend.view.job_registry.live_named(world.namespace, "a") is None
+        assert it.service.backend.journal.view.job_registry.live_named(world.namespace, "a") is None
 
 
 async def is_made_anew(world: JobsWorld, name: str, before: str) -> bool:

@@ -74,14 +74,14 @@ async def test_node_when_drained_by_voda_is_left_by_migration_while_its_other_po
         await it.until_runs("a", 2)
         [first] = set(it.nodes(it.id("a")))
         other = "gpu-2" if first == "gpu-1" else "gpu-1"
-        await drain(it.service.backend, first, Caller(user="ann", role="admin"), reason="new fan")
+        await drain(it.service.backend.journal, first, Caller(user="ann", role="admin"), reason="new fan")
         await on(it, "a", [other] * 2)
         exits = await it.facts(WorkerExited, it.id("a"))
         assert {fact.cause for fact in exits} == {"migrated"}
         # The node of the cluster stays as it is, and a resync takes it for no change.
         assert "taints" not in (await world.client.get(api.NODES, first))["spec"]
         assert not [fact for fact in await it.facts(NodeChanged) if fact.node.name == first and fact.node.is_draining]
-        await undrain(it.service.backend, first, Caller(user="ann", role="admin"))
+        await undrain(it.service.backend.journal, first, Caller(user="ann", role="admin"))
         await world.submit(an_mpijob("b", world.namespace, workers=2, least=2, most=2))
         await on(it, "b", [first] * 2)
 

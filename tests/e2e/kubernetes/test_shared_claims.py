@@ -1,4 +1,4 @@
-"""Pods that claim parts of cards: voda chooses the card, and the real kube-scheduler allocates it.
+"""Pods that claim parts of GPUs: voda chooses the GPU, and the real kube-scheduler allocates it.
 
 Rule: the pods are those of examples/kubernetes/shared-claims.yaml.
 """
@@ -22,7 +22,7 @@ from tests.kube import client as api
 from tests.kube import deployed
 from tests.kube.assets import IS_OLD, ROOT
 from tests.kube.client import Object
-from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
+from tests.kube.devices import CLASS, a_device_class, a_gpu, a_slice
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
@@ -37,7 +37,7 @@ PRIORITY_CLASSES = api.Resource("PriorityClass", "scheduling.k8s.io/v1", "priori
 DEPLOYMENTS = api.Resource("Deployment", "apps/v1", "deployments")
 TEMPLATE, NOTEBOOK = yaml.safe_load_all((ROOT / "examples" / "kubernetes" / "shared-claims.yaml").read_text("utf-8"))
 PART = (0, 400, 20_480)
-"""What a pod has in the log: the card's index, milli, MiB."""
+"""What a pod has in the log: the GPU's index, milli, MiB."""
 _MORTAL = str(Path(__file__).with_name("mortal.py"))
 SETTINGS: Mapping[str, Any] = {
     "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS]},
@@ -59,15 +59,15 @@ async def sharing_voda(world: JobsWorld, folder: Path) -> AsyncIterator[Voda]:
 
 
 async def publish(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
-    """Add the class, and nodes with so many cards that claims share, each of 1,000 milli and 80 GiB."""
+    """Add the class, and nodes with so many GPUs that claims share, each of 1,000 milli and 80 GiB."""
     await world.client.create(api.DEVICE_CLASSES, a_device_class())
-    await add_cards(world, nodes, **changes)
+    await add_gpus(world, nodes, **changes)
 
 
-async def add_cards(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
-    for node, cards in nodes.items():
+async def add_gpus(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
+    for node, gpus in nodes.items():
         await world.add_nodes(a_node(node, 0, **changes))
-        await world.client.create(api.SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
+        await world.client.create(api.SLICES, a_slice(node, [a_gpu(node, number) for number in range(gpus)]))
 
 
 async def deploy(world: JobsWorld, *, replicas: int, spec: Mapping[str, Any] | None = None) -> None:
@@ -92,10 +92,10 @@ async def scale(world: JobsWorld, replicas: int) -> None:
     await world.client.patch(DEPLOYMENTS, key, {"spec": {"replicas": replicas}})
 
 
-async def cards(world: JobsWorld) -> Mapping[str, str]:
-    """Return pod that runs -> the card that its claim has, POOL/DEVICE; no card ever gives more than it has."""
+async def gpus(world: JobsWorld) -> Mapping[str, str]:
+    """Return pod that runs -> the GPU that its claim has, POOL/DEVICE; no GPU ever gives more than it has."""
     taken, found = Counter[str](), {}
-    # First the pods: the claims of those that run have cards by then, unless the pod has gone meanwhile.
+    # First the pods: the claims of those that run have GPUs by then, unless the pod has gone meanwhile.
     pods = await world.client.list(api.PODS, world.namespace)
     claims = {each["metadata"]["name"]: each for each in await world.client.list(api.CLAIMS, world.namespace)}
     for claim in claims.values():
@@ -118,13 +118,13 @@ def results(claim: Object) -> list[Object]:
 
 
 async def until_run(world: JobsWorld, pods: int) -> Mapping[str, str]:
-    """Wait until so many pods run, and return them with their cards."""
+    """Wait until so many pods run, and return them with their GPUs."""
 
     async def run() -> bool:
-        return len(await cards(world)) == pods
+        return len(await gpus(world)) == pods
 
     await world.until_it_is(run, what=f"{pods} pods run")
-    return await cards(world)
+    return await gpus(world)
 
 
 async def typed(it: Voda, *arguments: str) -> str:
@@ -142,11 +142,11 @@ async def told(world: JobsWorld, reason: str) -> list[str]:
 
 
 def recorded(it: Voda) -> dict[str, dict[str, tuple[int, int, int]]]:
-    """Return node -> pod -> card, milli and MiB, as the log has it."""
+    """Return node -> pod -> GPU, milli and MiB, as the log has it."""
     nodes = it.service.view.live.cluster.shares.nodes.items()
     return {
         node: {
-            each.pod.partition("/")[2]: (share.cards[0], share.request.milli, share.request.memory_mib)
+            each.pod.partition("/")[2]: (share.gpus[0], share.request.milli, share.request.memory_mib)
             for each in account.pods.values()
             for share in each.containers.values()
         }
@@ -154,7 +154,7 @@ def recorded(it: Voda) -> dict[str, dict[str, tuple[int, int, int]]]:
     }
 
 
-async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_loses_nothing(
+async def test_second_pod_shares_the_gpu_a_third_waits_and_a_restart_of_all_loses_nothing(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -165,7 +165,7 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
         assert set(running.values()) == {"gpu-1/gpu-0"}
 
         async def is_told() -> bool:
-            room = "1 too little is left of the node's cards for gpu (400 milli, 20480 MiB)"
+            room = "1 too little is left of the node's GPUs for gpu (400 milli, 20480 MiB)"
             return any(room in each for each in await told(world, "WaitsForCards"))
 
         await world.until_it_is(is_told, what="the third pod is told why it waits")
@@ -173,13 +173,13 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
         one, other = sorted(running)
         shown = await typed(it, "explain", f"{world.namespace}/{one}")
         assert f"{world.namespace}/{one}: Scheduled on gpu-1" in shown
-        assert "gpu: 400 milli and 20,480 MiB of card 0 (gpu.example.com/gpu-1/gpu-0), beside" in shown
+        assert "gpu: 400 milli and 20,480 MiB of GPU 0 (gpu.example.com/gpu-1/gpu-0), beside" in shown
         (waits,) = [
             each["metadata"]["name"]
             for each in await world.client.list(api.PODS, world.namespace)
             if each["metadata"]["name"] not in running
         ]
-        room = "1 too little is left of the node's cards for gpu (400 milli, 20480 MiB)"
+        room = "1 too little is left of the node's GPUs for gpu (400 milli, 20480 MiB)"
         assert room in await typed(it, "describe", f"{world.namespace}/{waits}")
         node = await typed(it, "nodes", "describe", "gpu-1")
         assert "Driver: gpu.example.com, pool gpu-1" in node
@@ -206,7 +206,7 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
         await world.until_it_is(is_empty, what="no claim is left")
 
 
-async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and_others_claims_count(
+async def test_pod_that_does_not_fit_where_its_gpu_is_moves_to_another_node_and_others_claims_count(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -220,13 +220,13 @@ async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and
         await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}})
         await world.client.create(api.PODS, a_notebook("mine", world.namespace, cpu="2"))
         await world.until(lambda: "mine" in recorded(it)["gpu-1"])
-        await add_cards(world, {"gpu-2": 1}, cpu=4)
+        await add_gpus(world, {"gpu-2": 1}, cpu=4)
         assert await until_run(world, 2) == {other: "gpu-1/gpu-0", "mine": "gpu-2/gpu-0"}
         await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}, "gpu-2": {"mine": PART}})
         assert [each.node for each in await it.facts(ShareReleased)] == ["gpu-1"]
 
 
-async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_card_and_nothing_else(
+async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_gpu_and_nothing_else(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -263,13 +263,13 @@ async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_card
     assert [type(event.data) for event in events] == [ShareAssigned, ShareReleased]
 
 
-async def test_card_is_found_beside_one_that_lacks_the_attribute_by_which_cards_are_selected(
+async def test_gpu_is_found_beside_one_that_lacks_the_attribute_by_which_gpus_are_selected(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
     await world.client.create(api.DEVICE_CLASSES, a_device_class())
     await world.add_nodes(a_node("n1", 0))
-    nameless, named = a_card("n1", 0), a_card("n1", 1)
+    nameless, named = a_gpu("n1", 0), a_gpu("n1", 1)
     del nameless["attributes"]["uuid"]
     await world.client.create(api.SLICES, a_slice("n1", [nameless, named]))
     async with sharing_voda(world, tmp_path):
@@ -277,7 +277,7 @@ async def test_card_is_found_beside_one_that_lacks_the_attribute_by_which_cards_
         assert set((await until_run(world, 1)).values()) == {"n1/gpu-1"}
 
 
-async def test_pod_that_finds_no_cpu_beside_its_card_and_may_not_preempt_keeps_its_node_from_no_other_pod(
+async def test_pod_that_finds_no_cpu_beside_its_gpu_and_may_not_preempt_keeps_its_node_from_no_other_pod(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -304,15 +304,15 @@ async def test_pod_that_finds_no_cpu_beside_its_card_and_may_not_preempt_keeps_i
         await until_runs(world, "mine")
 
 
-async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_beside_them_keeps_its_request(
+async def test_pod_that_claims_several_whole_gpus_gets_close_ones_and_a_part_beside_them_keeps_its_request(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
     await world.client.create(api.DEVICE_CLASSES, a_device_class())
     await world.add_nodes(a_node("n1", 0))
-    there = [a_card("n1", number) for number in range(5)]
-    for number, card in enumerate(there):
-        card["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": f"pci0000:{number % 2}0"}
+    there = [a_gpu("n1", number) for number in range(5)]
+    for number, gpu in enumerate(there):
+        gpu["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": f"pci0000:{number % 2}0"}
     await world.client.create(api.SLICES, a_slice("n1", there))
     part = {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "400", "memory": "20Gi"}}}
     pair = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 2}
@@ -324,7 +324,7 @@ async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_be
         await world.client.create(api.PODS, claiming(world, "a", "both", "pair", "part"))
         await until_runs(world, "a")
         share = next(iter(it.service.view.live.cluster.shares.nodes["n1"].pods.values()))
-        assert share.containers["gpu/pair"] == ContainerGpus(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
+        assert share.containers["gpu/pair"] == ContainerGpus(gpus=(1, 3), request=GpuRequest(devices=Gpus(2)))
         [given] = [each for each in await world.client.list(api.CLAIMS, world.namespace) if results(each)]
         by_request = Counter(each["request"] for each in results(given))
         assert by_request == {"pair": 2, "part": 1}
@@ -334,7 +334,7 @@ async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_be
 
         async def are_told() -> bool:
             told_ = await told(world, "WaitsForCards")
-            room = "too little is left of the node's cards for gpu (4 whole cards)"
+            room = "too little is left of the node's GPUs for gpu (4 whole GPUs)"
             return all(any(each in one for one in told_) for each in (room, "allocationMode All takes whatever"))
 
         await world.until_it_is(are_told, what="both are told why they wait")
@@ -344,7 +344,7 @@ async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_be
         assert share.containers["gpu"].request == GpuRequest(devices=Gpus(4))
 
 
-async def test_pod_whose_claim_somebody_deletes_gets_as_many_cards_and_the_log_has_these(
+async def test_pod_whose_claim_somebody_deletes_gets_as_many_gpus_and_the_log_has_these(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -358,7 +358,7 @@ async def test_pod_whose_claim_somebody_deletes_gets_as_many_cards_and_the_log_h
             pod = await world.client.get(api.PODS, "mine", world.namespace)
             return "voda.dev/cards" in pod["metadata"].get("annotations", {})
 
-        await world.until_it_is(is_pinned, what="its claim selects two cards")
+        await world.until_it_is(is_pinned, what="its claim selects two GPUs")
         for each in await world.client.list(api.CLAIMS, world.namespace):
             await world.client.delete(api.CLAIMS, each["metadata"]["name"], world.namespace)
         await world.client.delete(api.PODS, "busy", world.namespace, grace_s=0)
@@ -370,8 +370,8 @@ async def test_pod_whose_claim_somebody_deletes_gets_as_many_cards_and_the_log_h
         await world.until_it_is(is_one_claim, what="one claim is left")
         [given] = await world.client.list(api.CLAIMS, world.namespace)
         # kube-controller-manager makes it anew, and kube-scheduler may be faster than voda.
-        cards = tuple(sorted(int(each["device"].removeprefix("gpu-")) for each in results(given)))
-        pair = ContainerGpus(cards=cards, request=GpuRequest(devices=Gpus(2)))
+        gpus = tuple(sorted(int(each["device"].removeprefix("gpu-")) for each in results(given)))
+        pair = ContainerGpus(gpus=gpus, request=GpuRequest(devices=Gpus(2)))
         account = it.service.view.live.cluster.shares.nodes["gpu-1"]
         await world.until(lambda: [each.containers for each in account.pods.values()] == [{"gpu": pair}])
 

@@ -1,4 +1,4 @@
-"""Pods that share cards, placed by the real kube-scheduler, whose extender voda is.
+"""Pods that share GPUs, placed by the real kube-scheduler, whose extender voda is.
 
 Rule: kube-scheduler is set up as docs/migrating-from-elastic-gpu-scheduler.md says, with a token of the role scheduler.
 """
@@ -18,11 +18,11 @@ from tests.kube.client import Object
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.cluster import PeeredCluster
 from tests.kube.peers.jobs_world import JobsWorld
-from tests.kube.sharing import a_card_node, a_sharing_pod, cards_of, scheduler_configuration
+from tests.kube.sharing import a_gpu_node, a_sharing_pod, gpus_of, scheduler_configuration
 from tests.ports import free_port
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.state.shared_gpus import CARDS_OF
+from voda.cluster.kubernetes.state.shared_gpus import GPUS_OF
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log.factory import open_log
 
@@ -66,14 +66,14 @@ async def pod(world: JobsWorld, name: str) -> Object:
 
 
 async def until_runs(world: JobsWorld, name: str) -> tuple[str, str]:
-    """Wait until a pod runs, and return its node and its cards."""
+    """Wait until a pod runs, and return its node and its GPUs."""
 
     async def runs() -> bool:
         return phase_of(await pod(world, name)) == "Running"
 
     await world.until_it_is(runs, what=f"pod {name} runs")
     found = await pod(world, name)
-    return found["spec"]["nodeName"], ";".join(cards_of(found).values())
+    return found["spec"]["nodeName"], ";".join(gpus_of(found).values())
 
 
 async def until_told(world: JobsWorld, name: str, sentence: str) -> None:
@@ -91,17 +91,17 @@ def recorded(it: Voda) -> set[str]:
     return {each.pod.partition("/")[2] for node in nodes for each in node.pods.values()}
 
 
-async def test_two_pods_share_a_card_a_third_waits_and_a_restart_loses_nothing(
+async def test_two_pods_share_a_gpu_a_third_waits_and_a_restart_loses_nothing(
     jobs_world: JobsWorld, port: int, tmp_path: Path
 ) -> None:
     world = jobs_world
-    await world.add_nodes(a_card_node("gpu-1", 2))
+    await world.add_nodes(a_gpu_node("gpu-1", 2))
     async with sharing_voda(world, tmp_path, port) as it:
         await submit(world, "a", 60, 4_000)
         assert await until_runs(world, "a") == ("gpu-1", "0")
         await submit(world, "b", 40, 4_000)
         assert await until_runs(world, "b") == ("gpu-1", "0")
-        # kube-scheduler alone would bind it: 100 of 200 are free, and 90 of two cards are not one.
+        # kube-scheduler alone would bind it: 100 of 200 are free, and 90 of two GPUs are not one.
         await submit(world, "c", 70)
         assert await until_runs(world, "c") == ("gpu-1", "1")
         await submit(world, "d", 30, 13_000)
@@ -109,7 +109,7 @@ async def test_two_pods_share_a_card_a_third_waits_and_a_restart_loses_nothing(
         await world.kubelet.exit(world.namespace, "b")
         await world.until(lambda: recorded(it) == {"a", "c", "d"})
         await submit(world, "e", 30, 13_000)
-        await until_told(world, "e", "too little is left of the node's cards for main (gpu-core 30, gpu-memory 13000)")
+        await until_told(world, "e", "too little is left of the node's GPUs for main (gpu-core 30, gpu-memory 13000)")
     async with sharing_voda(world, tmp_path, port) as it:
         assert recorded(it) == {"a", "c", "d"}
         await world.kubelet.exit(world.namespace, "d")
@@ -123,7 +123,7 @@ async def test_rater_packs_or_spreads_over_nodes(
     jobs_world: JobsWorld, port: int, tmp_path: Path, rater: str, nodes: int
 ) -> None:
     world = jobs_world
-    await world.add_nodes(a_card_node("gpu-1", 2), a_card_node("gpu-2", 2))
+    await world.add_nodes(a_gpu_node("gpu-1", 2), a_gpu_node("gpu-2", 2))
     async with sharing_voda(world, tmp_path, port, rater):
         found = []
         for name in "ab":
@@ -136,21 +136,21 @@ async def test_pods_that_can_never_be_are_refused_in_a_sentence(
     jobs_world: JobsWorld, port: int, tmp_path: Path
 ) -> None:
     world = jobs_world
-    await world.add_nodes(a_card_node("gpu-1", 2))
+    await world.add_nodes(a_gpu_node("gpu-1", 2))
     async with sharing_voda(world, tmp_path, port):
         await submit(world, "a", 150)
         await until_told(world, "a", "gpu-core is 150, expected less than 100 or a multiple of it")
         await submit(world, "b", 30, 16_001)
         await until_told(
-            world, "b", "the node's cards are too few or too small for main (gpu-core 30, gpu-memory 16001)"
+            world, "b", "the node's GPUs are too few or too small for main (gpu-core 30, gpu-memory 16001)"
         )
 
 
-async def test_pod_of_higher_priority_preempts_the_pod_whose_card_it_needs(
+async def test_pod_of_higher_priority_preempts_the_pod_whose_gpu_it_needs(
     jobs_world: JobsWorld, port: int, tmp_path: Path
 ) -> None:
     world = jobs_world
-    await world.add_nodes(a_card_node("gpu-1", 2))
+    await world.add_nodes(a_gpu_node("gpu-1", 2))
     kind = api.Resource("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", is_namespaced=False)
     for name, value in (("low", 1), ("high", 1_000)):
         body = {"metadata": {"name": f"{name}-{world.namespace}"}, "value": value}
@@ -175,7 +175,7 @@ async def test_voda_when_it_is_killed_at_any_write_of_a_binding_loses_and_leaks_
     jobs_world: JobsWorld, port: int, tmp_path: Path, point: str
 ) -> None:
     world = jobs_world
-    await world.add_nodes(a_card_node("gpu-1", 1))
+    await world.add_nodes(a_gpu_node("gpu-1", 1))
     home, log = tmp_path / "home", tmp_path / "home" / "voda.db"
     settings = {
         "sharing": {"enabled": True, "rater": "binpack"},
@@ -187,7 +187,7 @@ async def test_voda_when_it_is_killed_at_any_write_of_a_binding_loses_and_leaks_
     around: dict[str, Any] = {"settings": settings, "kubeconfig": kubeconfig}
     first = Replica(world, home, str(log), program=(_MORTAL,), environment={"MORTAL": point}, **around)
     # What another scheduler left behind has to be taken out first: that is a patch.
-    await submit(world, "a", 60, annotations={f"{CARDS_OF}gone": "3"} if "patch" in point else {})
+    await submit(world, "a", 60, annotations={f"{GPUS_OF}gone": "3"} if "patch" in point else {})
     await world.until(lambda: first.process.poll() is not None, what="the first replica is dead")
     second = Replica(world, home, str(log), **around)
     try:

@@ -13,6 +13,7 @@ from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
+from voda.events.stall_text import stall_text
 from voda.events.types import JobStalled
 
 
@@ -29,7 +30,7 @@ async def said(world: World, name: str) -> str:
 
 
 async def told(it: Voda, name: str) -> list[str]:
-    return [fact.reason for fact in await it.facts(JobStalled, it.id(name))]
+    return [stall_text(fact.reason) for fact in await it.facts(JobStalled, it.id(name))]
 
 
 async def test_worker_without_its_image_is_told_on_the_object_until_it_runs(world: World, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import uvloop
 from tests.builders import a_spec
 from tests.service import Service, a_service
 from tests.waiting import until_it_is
-from voda.application.backend import CallerLimits
+from voda.api.admission import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.events.types import JobSubmitted

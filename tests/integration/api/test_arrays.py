@@ -8,7 +8,6 @@ import msgspec
 
 from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, tokens
 from tests.service import START, Service, a_manifest, a_service
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
@@ -108,7 +107,7 @@ async def test_dry_run_of_an_array_submits_nothing() -> None:
 
 async def test_array_that_is_wrong_or_too_large_is_refused_with_the_figure(tmp_path: Path) -> None:
     access, _, bob, _ = tokens(tmp_path)
-    async with a_service(access=access, limits=CallerLimits(jobs_per_user=5)) as service:
+    async with a_service(access=access, jobs_per_user=5) as service:
         for text, expected in {
             "9-0": "a range that ascends, got '9-0'",
             "0-9999": "up to 5,000 tasks, got 10,000",
@@ -166,7 +165,7 @@ async def test_task_that_comes_late_joins_its_array_until_that_has_all_its_tasks
         await submit(service, "report", after="sweep")
         await submit(service, "sweep-1", array_task=1, **task)
         await service.happens(JobCompleted(job_id="sweep-1"))
-        live = service.backend.view.live.cluster
+        live = service.backend.journal.view.live.cluster
         assert [each.target for each in (live.job("report") or raises()).waits_for] == ["array sweep"]
         # Each of these would wait for itself.
         await submit(service, "later", after="report")
@@ -198,7 +197,7 @@ async def test_task_joins_only_the_array_of_its_own_user(tmp_path: Path) -> None
     async with a_service(access=access) as service:
         for index, token in enumerate((anna, bob, anna, bob)):
             await submit(service, f"sweep-{index}", token=token, array_task=index, **task)
-        arrays = service.backend.view.job_registry.arrays
+        arrays = service.backend.journal.view.job_registry.arrays
         found = [[one.spec.job_id for one in arrays.tasks(f"sweep-{first}")] for first in (0, 1)]
     assert found == [["sweep-0", "sweep-2"], ["sweep-1", "sweep-3"]]
 
@@ -214,7 +213,7 @@ async def test_array_is_canceled_as_a_whole_by_its_owner(tmp_path: Path) -> None
         assert answer.as_a(ArrayView).states == {"Canceling": 3, "Completed": 1}
         again = await service.ask("DELETE", f"{ARRAYS}/sweep", token=anna)
         assert again.status == 202
-        events = await service.backend.store.read(0, 100)
+        events = await service.backend.journal.store.read(0, 100)
         requests = [event.data for event in events if isinstance(event.data, JobCancelRequested)]
         assert requests == [
             JobCancelRequested(job_id=f"sweep-{n}", reason="wrong data", with_array=True) for n in (0, 2, 3)
@@ -235,7 +234,7 @@ async def test_job_comes_after_live_jobs_and_arrays_by_their_names() -> None:
             ("prep", "", "any"),
             ("sweep-0", "sweep", "ok"),
         ]
-        live = service.backend.view.live.cluster
+        live = service.backend.journal.view.live.cluster
         assert len((live.job("report") or raises()).waits_for) == 2
         await service.happens(JobFailed(job_id="prep", reason="x"))
         for index in range(2):
@@ -255,7 +254,7 @@ async def test_dependency_on_a_job_that_has_ended_is_decided_at_submit() -> None
         await service.happens(JobFailed(job_id="bad", reason="x"))
         await submit(service, "a", after="good")
         await submit(service, "b", after="bad:any")
-        live = service.backend.view.live.cluster
+        live = service.backend.journal.view.live.cluster
         assert [(live.job(name) or raises()).waits_for for name in "ab"] == [(), ()]
         problem = await refused(service, 422, "POST", JOBS, body=a_manifest("c", after="bad"))
         assert (problem.field, "bad failed, so a job after bad would never start" in problem.detail) == (AFTER, True)
@@ -300,7 +299,7 @@ async def test_arrays_are_the_same_after_a_snapshot_of_the_registry() -> None:
         await submit(service, "sweep", array="0-2")
         await submit(service, "after", after="sweep")
         await service.happens(WorkerStarted(job_id="sweep-0", workers={0: "n1"}))
-        registry = service.backend.view.job_registry
+        registry = service.backend.journal.view.job_registry
         again = JobRegistry()
         again.load(registry.dump())
     assert again.dump() == registry.dump()

@@ -16,10 +16,10 @@ from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
+from voda.api.admission import CallerLimits
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.application import event_feed
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -43,7 +43,7 @@ def positions(frames: Sequence[Frame]) -> list[int | None]:
 
 async def many(service: Service, count: int, *, job_id: str = "a", name: str = "epoch") -> int:
     """Record many reports in one go and return the last one's position."""
-    clock = service.backend.clock
+    clock = service.backend.journal.clock
     facts = [
         Fact(
             data=JobProgressed(job_id=job_id, epochs_done=float(number), workers=1, metrics={name: 1.0}),
@@ -52,7 +52,7 @@ async def many(service: Service, count: int, *, job_id: str = "a", name: str = "
         )
         for number in range(count)
     ]
-    return await service.backend.store.append(f"job.{job_id}", ANY_VERSION, facts)
+    return await service.backend.journal.store.append(f"job.{job_id}", ANY_VERSION, facts)
 
 
 # ---- pages

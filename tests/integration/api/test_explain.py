@@ -6,6 +6,7 @@ from tests.service import Service, a_service
 from voda.cli.render.job_text import state
 from voda.domain.dependency import Dependency
 from voda.domain.job import Phase
+from voda.domain.plan import ExpectedTimes
 from voda.events.types import (
     JobCanceled,
     JobCancelRequested,
@@ -18,7 +19,6 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.whatif.forecast import ExpectedTimes
 from voda.wire.base import Problem
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import JobView
@@ -38,7 +38,9 @@ async def test_explain_when_a_job_waits_then_tells_what_it_lacks_and_what_would_
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}))
         await service.happens(JobSubmitted(spec=a_spec("b", min_replicas=2, max_replicas=2)))
         await decided(service, leader)
-        service.backend.view.forecasts = {"b": ExpectedTimes(position=1, starts_at=service.backend.clock.now() + 60)}
+        service.backend.journal.view.forecasts = {
+            "b": ExpectedTimes(position=1, starts_at=service.backend.journal.clock.now() + 60)
+        }
         told = await explained(service, "b")
         assert (told.phase, told.nodes, told.queue_position, told.queue_length) == (Phase.WAITING, (), 1, 1)
         assert told.shortage is not None
@@ -104,7 +106,7 @@ async def test_explanation_of_a_job_that_is_canceled_says_so() -> None:
 async def test_try_that_follows_a_failure_is_told_with_its_time() -> None:
     async with a_service(nodes={"n1": 4}) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
-        due_at = service.backend.clock.now() + 8
+        due_at = service.backend.journal.clock.now() + 8
         await service.happens(
             ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=due_at)
         )
@@ -118,7 +120,9 @@ async def test_places_in_the_queue_have_no_gaps_when_a_job_that_was_forecast_sta
     async with a_service(nodes={"n1": 4}) as service:
         for name in ("a", "b", "c"):
             await service.happens(JobSubmitted(spec=a_spec(name)))
-        service.backend.view.forecasts = {name: ExpectedTimes(position=place) for place, name in enumerate("abc", 1)}
+        service.backend.journal.view.forecasts = {
+            name: ExpectedTimes(position=place) for place, name in enumerate("abc", 1)
+        }
         assert [(await shown(service, name)).forecast.position for name in "abc"] == [1, 2, 3]
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
         assert [(await shown(service, name)).forecast.position for name in "abc"] == [None, 1, 2]
@@ -139,15 +143,17 @@ async def test_place_of_a_job_that_no_forecast_knows_is_behind_the_jobs_of_its_p
     async with a_service(nodes={"n1": 4}) as service:
         for spec in (a_spec("a"), a_spec("b", priority=5), a_spec("c"), a_spec("d"), a_spec("e", priority=3)):
             await service.happens(JobSubmitted(spec=spec))
-        service.backend.view.forecasts = {name: ExpectedTimes(position=place) for place, name in enumerate("bca", 1)}
+        service.backend.journal.view.forecasts = {
+            name: ExpectedTimes(position=place) for place, name in enumerate("bca", 1)
+        }
         assert await places(service, "bceda") == [1, 3, 2, 5, 4]
 
 
 async def test_job_that_waits_for_its_next_try_is_not_expected_to_start_before_it() -> None:
     async with a_service(nodes={"n1": 4}) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
-        now = service.backend.clock.now()
-        service.backend.view.forecasts = {"a": ExpectedTimes(position=1, starts_at=now + 1)}
+        now = service.backend.journal.clock.now()
+        service.backend.journal.view.forecasts = {"a": ExpectedTimes(position=1, starts_at=now + 1)}
         await service.happens(
             ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=now + 8)
         )

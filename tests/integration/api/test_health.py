@@ -100,9 +100,9 @@ async def test_figures_tell_how_far_the_view_is_behind_the_log() -> None:
         backend = service.backend
 
         async def stuck() -> int:
-            return backend.view.position + 3
+            return backend.journal.view.position + 3
 
-        backend.store.position = stuck  # type: ignore[method-assign]
+        backend.journal.store.position = stuck  # type: ignore[method-assign]
         assert value(await figures(service), "projection_lag_events") == 3
 
 
@@ -114,5 +114,5 @@ async def test_figures_come_also_when_the_log_does_not_answer() -> None:
             await asyncio.sleep(3_600)
             return 0
 
-        service.backend.store.position = silent  # type: ignore[method-assign]
+        service.backend.journal.store.position = silent  # type: ignore[method-assign]
         assert value(await figures(service), "log_position") == 1

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.manifests import a_torch_job, an_mpi_job
 from tests.served import served
 from tests.unit.manifests.test_any_manifest import changed, paths_of
-from voda.application.backend import CallerLimits
 from voda.kinds.base import FieldWarning
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
@@ -58,7 +57,7 @@ Send = Callable[[str, bytes], Reply]
 @pytest.fixture(scope="module")
 def send(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Send]:
     """Serve the API with what one machine adds to it, and return what sends it a manifest."""
-    fields = {"warnings": on_one_machine, "limits": CallerLimits(jobs_per_user=10_000)}
+    fields = {"warnings": on_one_machine, "jobs_per_user": 10_000}
     with served(tmp_path_factory.mktemp("home"), **fields) as server:
         address = urlsplit(server.service.url)
 

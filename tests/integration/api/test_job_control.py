@@ -9,6 +9,7 @@ from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import a_manifest, a_service
 from voda.domain.job import Phase
+from voda.domain.plan import ExpectedTimes
 from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
@@ -20,7 +21,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.policies import POLICIES
-from voda.simulator.whatif.forecast import ExpectedTimes
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import ArrayView, JobList, JobView, SubmissionView
 
@@ -60,19 +60,19 @@ async def test_report_of_a_job_whose_name_a_newer_one_has_is_its_own(tmp_path: P
 async def test_halt_is_recorded_once_and_told_and_resume_undoes_it() -> None:
     async with a_service() as service:
         await submit(service)
-        service.backend.view.forecasts = {"digits": ExpectedTimes(position=1, starts_at=9e9, finishes_at=9e9)}
+        service.backend.journal.view.forecasts = {"digits": ExpectedTimes(position=1, starts_at=9e9, finishes_at=9e9)}
         answer = await service.ask("POST", f"{JOBS}/digits/halt?reason=disk%20is%20full")
         job = answer.as_a(JobView)
         assert (answer.status, job.is_halted, job.message) == (200, True, "halted by admin: disk is full")
         assert (job.forecast.position, job.forecast.starts_at, job.forecast.finishes_at) == (None, None, None)
-        position = service.backend.view.position
+        position = service.backend.journal.view.position
         assert (await service.ask("POST", f"{JOBS}/digits/halt?reason=again")).as_a(JobView).message == job.message
-        assert service.backend.view.position == position
+        assert service.backend.journal.view.position == position
         listed = (await service.ask("GET", f"{JOBS}?phase=Halted")).as_a(JobList)
         assert [one.job_id for one in listed.items] == ["digits"]
         for _ in range(2):
             assert not (await service.ask("POST", f"{JOBS}/digits/resume")).as_a(JobView).is_halted
-        facts = [event.data for event in await service.backend.store.read(0, 100, stream="job.digits")][1:]
+        facts = [event.data for event in await service.backend.journal.store.read(0, 100, stream="job.digits")][1:]
         assert facts == [
             JobHaltRequested(job_id="digits", reason="halted by admin: disk is full"),
             JobResumeRequested(job_id="digits"),
@@ -180,7 +180,7 @@ async def test_rerun_of_a_task_is_in_no_array_which_stays_as_it_was() -> None:
             for status in (201, 200):
                 answer = await service.ask("POST", f"{JOBS}/sweep-1/rerun", headers=headers)
                 assert (answer.status, answer.as_a(SubmissionView).job.job_id) == (status, run)
-            record = service.backend.view.job_registry.jobs()[run]
+            record = service.backend.journal.view.job_registry.jobs()[run]
             assert (record.spec.name, record.spec.array) == ("sweep-1", None)
             assert record.spec.environment["VODA_ARRAY_TASK_ID"] == "1"
             assert record.spec.environment["VODA_ARRAY_TASK_COUNT"] == "3"
@@ -202,7 +202,7 @@ async def test_rerun_by_an_admin_belongs_to_the_owner_and_the_log_knows_who_aske
                 await refused(service, 403, "POST", f"{JOBS}/digits/{verb}", token=token)
         answer = await service.ask("POST", f"{JOBS}/digits/rerun", token=admin)
         assert answer.as_a(SubmissionView).job.user == "anna"
-        [event] = await service.backend.store.read(0, 10, stream="job.digits-2")
+        [event] = await service.backend.journal.store.read(0, 10, stream="job.digits-2")
         assert event.actor == "root"
         shown = (await service.ask("POST", f"{JOBS}/digits/halt", token=admin)).as_a(JobView)
         assert (shown.job_id, shown.message, shown.phase) == ("digits-2", "halted by root", Phase.SUBMITTED)

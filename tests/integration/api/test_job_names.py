@@ -91,7 +91,7 @@ async def test_after_shows_an_owner_only_where_the_name_does_not_say_enough(tmp_
         theirs = await submit(service, "eval", token=bob, after="anna/prep,anna/sweep:any")
         assert after_text(own.job.after) == "prep, array sweep"
         assert after_text(theirs.job.after) == "anna/prep, array anna/sweep:any"
-        spec = service.backend.view.job_registry.jobs()["eval"].spec
+        spec = service.backend.journal.view.job_registry.jobs()["eval"].spec
         assert [each.target for each in spec.after] == ["anna/prep", "array anna/sweep"]
 
 

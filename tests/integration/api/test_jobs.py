@@ -11,14 +11,13 @@ import pytest
 
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.presenters.jobs import ReportList
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
+from voda.domain.plan import ExpectedTimes
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.manifests.text import MOST_BYTES
-from voda.simulator.whatif.forecast import ExpectedTimes
 from voda.wire.base import Problem
 from voda.wire.jobs import ForecastView, JobList, JobView, SubmissionView
 
@@ -32,7 +31,7 @@ async def submit(service: Service, name: str = "digits", *, token: str = "", **f
 
 
 async def submissions(service: Service) -> list[JobSubmitted]:
-    events = await service.backend.store.read(0, 10_000)
+    events = await service.backend.journal.store.read(0, 10_000)
     return [event.data for event in events if isinstance(event.data, JobSubmitted)]
 
 
@@ -94,12 +93,12 @@ async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> 
 async def test_submit_when_dry_records_nothing_and_tells_the_id() -> None:
     async with a_service() as service:
         await submit(service)
-        position = service.backend.view.position
+        position = service.backend.journal.view.position
         await service.happens(JobCompleted(job_id="digits"))
         answer = await service.ask("POST", f"{JOBS}?dry_run=true", body=a_manifest())
         taken = answer.as_a(SubmissionView)
         assert (answer.status, taken.is_dry_run, taken.job.job_id) == (200, True, "digits-2")
-        assert await service.backend.store.position() == position + 1
+        assert await service.backend.journal.store.position() == position + 1
 
 
 async def test_submit_when_the_name_is_live_is_refused() -> None:
@@ -176,7 +175,7 @@ async def test_submit_when_the_key_is_another_users_is_a_job_of_its_own(tmp_path
 async def test_submit_when_the_user_has_enough_jobs_is_refused_unless_admin(tmp_path: Path) -> None:
     access, anna, _, _ = tokens(tmp_path)
     admin = (tmp_path / "admin.token").read_text().strip()
-    async with a_service(access=access, limits=CallerLimits(jobs_per_user=2)) as service:
+    async with a_service(access=access, jobs_per_user=2) as service:
         asked = [service.ask("POST", JOBS, token=anna, body=a_manifest(f"a{number}")) for number in range(5)]
         statuses = sorted(answer.status for answer in await asyncio.gather(*asked))
         assert statuses == [201, 201, 429, 429, 429]
@@ -259,7 +258,7 @@ async def test_submit_when_a_yaml_bomb_is_refused_quickly() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     async with a_service() as service, asyncio.timeout(60):
         await refused(service, 400, "POST", JOBS, body="\n".join(lines))
-        assert service.backend.view.job_registry.jobs() == {}
+        assert service.backend.journal.view.job_registry.jobs() == {}
 
 
 async def test_list_when_paged_shows_each_job_once_though_jobs_come_and_change() -> None:
@@ -361,10 +360,10 @@ async def test_change_when_good_is_recorded_and_shown() -> None:
         answer = await service.ask("PATCH", f"{JOBS}/digits", body={"max_replicas": 4, "priority": 7, "epochs": 9})
         job = answer.as_a(JobView)
         assert (job.max_replicas, job.priority, job.progress.epochs, job.min_replicas) == (4, 7, 9, 1)
-        position = service.backend.view.position
+        position = service.backend.journal.view.position
         again = await service.ask("PATCH", f"{JOBS}/digits", body={"max_replicas": 4})
         assert (again.status, again.as_a(JobView).revision) == (200, job.revision)
-        assert service.backend.view.position == position
+        assert service.backend.journal.view.position == position
 
 
 async def test_change_when_the_job_is_not_what_was_seen_is_refused() -> None:
@@ -422,11 +421,13 @@ async def test_job_when_if_match_is_given_is_touched_only_if_it_names_the_revisi
 ) -> None:
     async with a_service() as service:
         revision = (await submit(service)).job.revision
-        before = service.backend.view.position
+        before = service.backend.journal.view.position
         body = {"priority": 1} if method == "PATCH" else None
         headers = {"If-Match": believed.format(revision)}
         answer = await service.ask(method, f"{JOBS}/digits", body=body, headers=headers)
-        assert (answer.status < 300, service.backend.view.position > before) == (is_taken, is_taken), answer.body
+        assert (answer.status < 300, service.backend.journal.view.position > before) == (is_taken, is_taken), (
+            answer.body
+        )
         assert is_taken or answer.status == 412
 
 
@@ -460,9 +461,9 @@ async def test_delete_when_asked_twice_is_recorded_once() -> None:
         await submit(service)
         first = await service.ask("DELETE", f"{JOBS}/digits?reason=a%20mistake")
         assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).message) == (202, True, "a mistake")
-        position = service.backend.view.position
+        position = service.backend.journal.view.position
         assert (await service.ask("DELETE", f"{JOBS}/digits")).status == 202
-        assert service.backend.view.position == position
+        assert service.backend.journal.view.position == position
 
 
 async def test_delete_when_the_job_has_ended_leaves_it_as_it_is() -> None:
@@ -483,7 +484,7 @@ async def test_report_when_sent_twice_is_recorded_once(tmp_path: Path) -> None:
             assert (await service.ask("POST", path, token=own, body=said)).status == 204
         reports = (await service.ask("GET", path, token=anna)).as_a(ReportList).items
         assert [(one.epochs_done, one.epoch_s, one.metrics) for one in reports] == [(1.0, 2.5, {"loss": 0.5})]
-        events = await service.backend.store.read(0, 100, stream="job.digits")
+        events = await service.backend.journal.store.read(0, 100, stream="job.digits")
         assert [event.actor for event in events if isinstance(event.data, JobProgressed)] == ["job/digits"]
 
 
@@ -501,7 +502,7 @@ async def test_report_when_a_resize_fell_into_the_epoch_tells_no_time() -> None:
         clock.move_to(START + 20)
         await service.ask("POST", f"{JOBS}/digits/progress", body={"epoch": 3, "epoch_time_s": 4.0})
         reports = (await service.ask("GET", f"{JOBS}/digits/progress")).as_a(ReportList).items
-        events = await service.backend.store.read(0, 100, stream="job.digits")
+        events = await service.backend.journal.store.read(0, 100, stream="job.digits")
     assert [(one.workers, one.epoch_s) for one in reports] == [(1, 5.0), (2, None), (2, 4.0)]
     # The log has what the job said: whether a resize fell into it is decided by those who read the log.
     recorded = [event.data.epoch_s for event in events if isinstance(event.data, JobProgressed)]
@@ -527,7 +528,7 @@ async def test_report_when_it_cannot_be_meant_is_refused(status: int, body: Any)
     async with a_service() as service:
         await submit(service)
         await refused(service, status, "POST", f"{JOBS}/digits/progress", body=body)
-        assert service.backend.view.job_registry.jobs()["digits"].reports == ()
+        assert service.backend.journal.view.job_registry.jobs()["digits"].reports == ()
 
 
 async def test_report_when_the_job_has_ended_is_refused() -> None:
@@ -535,7 +536,7 @@ async def test_report_when_the_job_has_ended_is_refused() -> None:
         await submit(service)
         await service.happens(JobCompleted(job_id="digits"))
         await refused(service, 409, "POST", f"{JOBS}/digits/progress", body={"epoch": 1})
-        assert service.backend.view.job_registry.jobs()["digits"].reports == ()
+        assert service.backend.journal.view.job_registry.jobs()["digits"].reports == ()
 
 
 async def test_manifest_when_asked_for_is_as_submitted() -> None:
@@ -594,10 +595,10 @@ async def test_job_when_it_runs_by_now_then_an_older_forecast_tells_no_start_and
     async with a_service() as service:
         await submit(service, "a")
         await submit(service, "b")
-        at = service.backend.clock.now()
+        at = service.backend.journal.clock.now()
         expected = ExpectedTimes(position=1, starts_at=at + 5, finishes_at=at + 60)
-        service.backend.view.forecasts = {"a": expected, "b": expected}
-        service.backend.view.forecast_at = at
+        service.backend.journal.view.forecasts = {"a": expected, "b": expected}
+        service.backend.journal.view.forecast_at = at
         before = await forecast_of(service, "a")
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
         await service.happens(JobCancelRequested(job_id="b"))

@@ -10,9 +10,9 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import START, Service, a_backend, a_service
+from voda.api.admission import CallerLimits
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.cluster.port import EVERY_LINE, LineTimes

@@ -86,11 +86,11 @@ async def test_nodes_when_node_or_pool_is_unknown_then_names_those_there_are() -
         assert (answer.status, "Did you mean 'default'" in answer.as_a(Problem).detail) == (404, True)
 
 
-async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_has_it() -> None:
-    card = GpuDevice(memory_mib=16_384)
-    share = ContainerGpus(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
+async def test_node_with_gpus_when_pods_share_one_shows_what_is_free_and_who_has_it() -> None:
+    gpu = GpuDevice(memory_mib=16_384)
+    share = ContainerGpus(gpus=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
     async with a_service() as service:
-        await service.happens(NodeJoined(node=a_node("g1", gpus=2, devices=(card, card))))
+        await service.happens(NodeJoined(node=a_node("g1", gpus=2, devices=(gpu, gpu))))
         await service.happens(ShareAssigned(node="g1", pod_uid="u1", pod="ml/notebook", containers={"main": share}))
         node = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView)
         assert [(each.index, each.free_milli, each.free_memory_mib) for each in node.devices] == [
@@ -106,7 +106,7 @@ async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_ha
             4_096,
         )
         assert (node.free_gpus, node.foreign_gpus, node.devices[0].shares) == (1, 1, ())
-        await service.happens(NodeChanged(node=a_node("g1", gpus=1, devices=(card,))))
+        await service.happens(NodeChanged(node=a_node("g1", gpus=1, devices=(gpu,))))
         gone = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView).devices[1]
         assert (gone.is_present, gone.free_milli, [each.pod for each in gone.shares]) == (False, 0, ["ml/notebook"])
         await service.happens(ShareReleased(node="g1", pod_uid="u1"))
@@ -114,9 +114,9 @@ async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_ha
         assert {node.name: len(node.devices) for node in items} == {"g1": 1, "n1": 0}
 
 
-async def test_node_whose_cards_pods_claim_shows_the_names_of_the_devices() -> None:
-    card = GpuDevice(memory_mib=16_384, name="gpu.example.com/g1/gpu-0")
+async def test_node_whose_gpus_pods_claim_shows_the_names_of_the_devices() -> None:
+    gpu = GpuDevice(memory_mib=16_384, name="gpu.example.com/g1/gpu-0")
     async with a_service() as service:
-        await service.happens(NodeJoined(node=a_node("g1", gpus=1, devices=(card,))))
+        await service.happens(NodeJoined(node=a_node("g1", gpus=1, devices=(gpu,))))
         node = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView)
         assert [each.name for each in node.devices] == ["gpu.example.com/g1/gpu-0"]

@@ -4,7 +4,7 @@ from tests.builders import a_spec
 from tests.service import Service, a_service
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted
+from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, SettingsChanged, WorkerStarted
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.wire.base import Problem
@@ -14,9 +14,13 @@ from voda.wire.pools import PlanView
 async def a_leader(service: Service) -> Controller:
     """Return a controller that decides at once."""
     backend = service.backend
-    await service.happens(RatelimitChanged(pool="default", ratelimit_s=0.0))
+    await service.happens(SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}))
     leader = Controller(
-        pool="default", store=backend.store, clock=backend.clock, policies=POLICIES.choose, placers=PLACERS.choose
+        pool="default",
+        store=backend.journal.store,
+        clock=backend.journal.clock,
+        policies=POLICIES.choose,
+        placers=PLACERS.choose,
     )
     await leader.lead("test")
     return leader
@@ -25,12 +29,12 @@ async def a_leader(service: Service) -> Controller:
 async def decided(service: Service, leader: Controller) -> None:
     """Have a plan decided, and the API see it."""
     await leader.step()
-    await service.backend.view.wait_for(await service.backend.store.position())
+    await service.backend.journal.view.wait_for(await service.backend.journal.store.position())
 
 
 def pass_time(service: Service, span_s: float = 1.0) -> None:
     """Let the clock go on."""
-    clock = service.backend.clock
+    clock = service.backend.journal.clock
     assert isinstance(clock, VirtualClock)
     clock.move_to(clock.now() + span_s)
 
@@ -60,7 +64,7 @@ async def test_plan_when_asked_for_by_number_then_is_whole_and_tells_what_it_cha
         await decided(service, leader)
         now = (await service.ask("GET", "/api/v1/pools/default/plan")).as_a(PlanView)
         assert (now.number, now.placement) == (4, {"b": ("n1",), "c": ("n1",)})
-        (event,) = await service.backend.store.read(now.position - 1, 1)
+        (event,) = await service.backend.journal.store.read(now.position - 1, 1)
         assert event.type == "plan.adopted"
         placements = [(await plan(service, number)).placement for number in (1, 2, 3, 4)]
         assert placements == [{"a": ("n1",)}, {"a": ("n1",), "b": ("n1",)}, {"a": ("n1",), "b": ("n1",)}, now.placement]

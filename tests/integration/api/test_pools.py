@@ -7,26 +7,26 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.service import Service, a_service
-from tests.unit.projections.test_shares import CARD, a_share, an_assignment
+from tests.unit.projections.test_shares import GPU, a_share, an_assignment
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.domain.settings import Settings
 from voda.events.envelope import Event
 from voda.events.types import (
     JobSubmitted,
     NodeDrainRequested,
     NodeJoined,
-    PolicyChanged,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerStarted,
 )
 from voda.wire.base import Problem
-from voda.wire.pools import PoolList, PoolView, SettingsView
+from voda.wire.pools import PoolList, PoolView
 
 SETTINGS = "/api/v1/pools/default/settings"
 
 
 async def settings_events(service: Service) -> list[Event]:
-    return list(await service.backend.store.read(0, 100, stream="settings.default"))
+    return list(await service.backend.journal.store.read(0, 100, stream="settings.default"))
 
 
 async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
@@ -38,12 +38,12 @@ async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
         assert (default.name, default.nodes, default.gpus, default.used_gpus) == ("default", 2, 8, 3)
         assert (default.running, default.waiting, default.settings.policy) == (1, 1, "elastic-fifo")
         assert (empty.name, empty.nodes, empty.gpus, empty.plan) == ("v100", 0, 0, 0)
-        assert service.backend.view.live.cluster.pools() == ("default",), "to ask is not to change"
+        assert service.backend.journal.view.live.cluster.pools() == ("default",), "to ask is not to change"
 
 
-async def test_pool_with_shared_cards_tells_them_apart_from_those_that_plans_hand_out() -> None:
+async def test_pool_with_shared_gpus_tells_them_apart_from_those_that_plans_hand_out() -> None:
     async with a_service(nodes={"n0": 4}) as service:
-        await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(CARD,) * 2)))
+        await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(GPU,) * 2)))
         await service.happens(an_assignment("u1", a_share(600)))
         (pool,) = (await service.ask("GET", "/api/v1/pools")).as_a(PoolList).items
         assert (pool.gpus, pool.shared_gpus, pool.used_gpus) == (5, 1, 0)
@@ -68,23 +68,22 @@ async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
             "PATCH", SETTINGS, body={"policy": "tiresias", "ratelimit_s": 5, "span_penalty": 0.2}
         )
         assert answer.status == 200
-        settings = answer.as_a(SettingsView)
+        settings = answer.as_a(Settings)
         assert (settings.policy, settings.ratelimit_s, settings.span_penalty) == ("tiresias", 5.0, 0.2)
-        assert (await service.ask("GET", SETTINGS)).as_a(SettingsView) == settings
+        assert (await service.ask("GET", SETTINGS)).as_a(Settings) == settings
         assert [event.data for event in await settings_events(service)] == [
-            RatelimitChanged(pool="default", ratelimit_s=5.0),
-            PolicyChanged(pool="default", policy="tiresias", span_penalty=0.2),
+            SettingsChanged(pool="default", settings={"policy": "tiresias", "ratelimit_s": 5.0, "span_penalty": 0.2})
         ]
 
 
 async def test_parameters_of_a_policy_when_changed_then_only_what_differs_is_recorded() -> None:
     async with a_service() as service:
         change = {"parameters": {"tiresias": {"demote_gpu_s": 7200, "promote_knob": 8}, "elastic-tiresias": {}}}
-        settings = (await service.ask("PATCH", SETTINGS, body=change)).as_a(SettingsView)
+        settings = (await service.ask("PATCH", SETTINGS, body=change)).as_a(Settings)
         assert settings.parameters["tiresias"] == {"demote_gpu_s": 7200.0, "promote_knob": 8.0}
         assert settings.parameters["elastic-tiresias"]["demote_gpu_s"] == 3600.0
         assert [event.data for event in await settings_events(service)] == [
-            PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 7200.0}})
+            SettingsChanged(pool="default", settings={"parameters": {"tiresias": {"demote_gpu_s": 7200.0}}})
         ]
 
 
@@ -180,7 +179,7 @@ async def test_settings_when_somebody_was_faster_then_are_not_overwritten() -> N
         assert len(await settings_events(service)) == 1
         seen = (await service.ask("GET", SETTINGS)).headers["ETag"]
         answer = await service.ask("PATCH", SETTINGS, body={"ratelimit_s": 0}, headers={"If-Match": seen})
-        assert answer.as_a(SettingsView).ratelimit_s == 0
+        assert answer.as_a(Settings).ratelimit_s == 0
 
 
 async def test_settings_when_many_change_them_at_once_then_every_change_is_kept() -> None:
@@ -188,7 +187,7 @@ async def test_settings_when_many_change_them_at_once_then_every_change_is_kept(
         bodies = [{"policy": "fifo"}, {"placer": "packed"}, {"ratelimit_s": 3}, {"resize_cost_s": 7}]
         answers = await asyncio.gather(*(service.ask("PATCH", SETTINGS, body=body) for body in bodies))
         assert [answer.status for answer in answers] == [200] * 4
-        settings = (await service.ask("GET", SETTINGS)).as_a(SettingsView)
+        settings = (await service.ask("GET", SETTINGS)).as_a(Settings)
         assert (settings.policy, settings.placer, settings.ratelimit_s, settings.resize_cost_s) == (
             "fifo",
             "packed",
@@ -216,4 +215,4 @@ async def test_pool_when_unknown_then_is_not_found() -> None:
             assert (await service.ask("GET", f"/api/v1/pools/nowhere{path}")).status == 404
         answer = await service.ask("PATCH", "/api/v1/pools/nowhere/settings", body={"ratelimit_s": 1})
         assert answer.status == 404
-        assert await service.backend.store.read(0, 10, stream="settings.nowhere") == []
+        assert await service.backend.journal.store.read(0, 10, stream="settings.nowhere") == []

@@ -17,12 +17,12 @@ from aiohttp.test_utils import make_mocked_request
 
 from tests.certificates import a_certificate
 from tests.service import START, a_backend, a_manifest, a_service
+from voda.api.admission import CallerLimits
 from voda.api.listener import serving
 from voda.api.operation import SHUTTING_DOWN
 from voda.api.origin_check import LISTEN_HOST, refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.server import application, operations
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import (

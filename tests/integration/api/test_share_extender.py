@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from tests.builders import a_node
 from tests.kube.client import PODS, Object
 from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_server import MemoryServer
-from tests.kube.sharing import CORE, MEMORY, a_sharing_pod, cards_of
+from tests.kube.sharing import CORE, MEMORY, a_sharing_pod, gpus_of
 from tests.service import START, Answer, Service, a_backend, a_service
 from voda import __version__
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.objects import Pod
@@ -30,16 +30,17 @@ from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
 from voda.operator.pod_ports import PodPorts
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 from voda.wire.base import Problem
 
-CARD = GpuDevice(memory_mib=16_000)
+GPU = GpuDevice(memory_mib=16_000)
 ALIAS = "elasticgpu.com/gpu-core"
 
 
 class Extended(Service):
-    """A service that extends kube-scheduler, on a cluster in memory with node n1 of two cards, and n2 without any."""
+    """A service that extends kube-scheduler, on a cluster in memory with node n1 of two GPUs, and n2 without any."""
 
     server: MemoryServer
     shares: ShareExtender
@@ -68,8 +69,8 @@ class Extended(Service):
         return str(answer.json()["Error"])
 
     async def assigned(self) -> list[str]:
-        """Return the pods that the log gave cards, in order."""
-        events = await self.backend.store.read(0, 1_000)
+        """Return the pods that the log gave GPUs, in order."""
+        events = await self.backend.journal.store.read(0, 1_000)
         return [event.data.pod for event in events if isinstance(event.data, ShareAssigned)]
 
 
@@ -78,39 +79,40 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
     server = MemoryServer(lambda: START, [])
     async with a_backend(nodes={"n2": 4}, access=access) as backend:
         shares = ShareExtender(
-            backend=backend,
+            journal=backend.journal,
             binding=PodBinding(MemoryApi(server)),
             pods=SharingPods(SHARE_RESOURCES),
             chooser=GpuChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )
+        app = application(replace(backend, pods=PodPorts(shares=shares)))
         async with (
-            serving(application(backend, PodPorts(shares=shares)), "127.0.0.1", 0, limits=backend.limits) as url,
+            serving(app, "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
         ):
             service = Extended(backend, url, session)
             object.__setattr__(service, "server", server)
             object.__setattr__(service, "shares", shares)
-            await service.happens(NodeJoined(node=a_node("n1", devices=(CARD, CARD))))
+            await service.happens(NodeJoined(node=a_node("n1", devices=(GPU, GPU))))
             yield service
 
 
-async def test_verbs_when_asked_in_order_bind_a_pod_to_the_fullest_card() -> None:
+async def test_verbs_when_asked_in_order_bind_a_pod_to_the_fullest_gpu() -> None:
     async with an_extended_service() as service:
-        for name, card in (("a", "0"), ("b", "0"), ("c", "1")):
+        for name, gpu in (("a", "0"), ("b", "0"), ("c", "1")):
             pod = await service.pod(name, 50, 4_000)
             found = await service.filter(pod)
             assert found == {
                 "NodeNames": ["n1"],
                 "FailedNodes": {},
-                "FailedAndUnresolvableNodes": {"n2": "the node has no cards to share"},
+                "FailedAndUnresolvableNodes": {"n2": "the node has no GPUs to share"},
                 "Error": "",
             }
             scores = await service.verb("priorities", {"Pod": pod, "NodeNames": ["n1", "n2"]})
             assert scores.json() == [{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}]
             assert await service.bind(pod) == ""
             now = service.server.answer("GET", PODS.path("ns", name), {}, None)
-            assert (now["spec"]["nodeName"], cards_of(now)) == ("n1", {"main": card})
+            assert (now["spec"]["nodeName"], gpus_of(now)) == ("n1", {"main": gpu})
         assert await service.assigned() == ["ns/a", "ns/b", "ns/c"]
         status = (await service.ask("GET", "/scheduler/status")).json()
         free, half = (
@@ -129,7 +131,7 @@ async def test_verbs_when_asked_in_order_bind_a_pod_to_the_fullest_card() -> Non
             {"containers": {"main": {CORE: "30", ALIAS: "30"}}},
             f"it asks for {CORE} and for {ALIAS}, expected one of them",
         ),
-        ({"containers": {"main": {"example.com/gpu-core": "30"}}}, "pod ns/a asks for no cards: expected some of"),
+        ({"containers": {"main": {"example.com/gpu-core": "30"}}}, "pod ns/a asks for no GPUs: expected some of"),
         ({"containers": {"main": {CORE: "0.5"}}}, f"{CORE} is 0.5, expected a whole number from 0"),
         ({"containers": {"main": {CORE: "-5"}}}, f"{CORE} is -5, expected a whole number from 0"),
         ({"containers": {"main": {CORE: "many"}}}, "many"),
@@ -149,7 +151,7 @@ async def test_pod_that_asks_for_what_cannot_be_is_refused_by_filter_and_bind(
         assert said in (await service.filter(pod))["Error"]
         assert (await service.verb("priorities", {"Pod": pod, "NodeNames": ["n1"]})).status == 422
         if "nodeName" not in pod["spec"]:
-            assert said in await service.bind(pod) or "asks for no cards" in said
+            assert said in await service.bind(pod) or "asks for no GPUs" in said
         assert await service.assigned() == []
 
 
@@ -164,7 +166,7 @@ async def test_pod_whose_limits_differ_from_its_requests_is_refused() -> None:
     ("containers", "text"),
     [
         ({"main": {CORE: "30", MEMORY: "16001"}}, "main (gpu-core 30, gpu-memory 16001)"),
-        ({"main": {CORE: "300"}}, "main (3 whole cards)"),
+        ({"main": {CORE: "300"}}, "main (3 whole GPUs)"),
         ({each: {CORE: "80"} for each in "xyz"}, "x (gpu-core 80), y (gpu-core 80), z (gpu-core 80)"),
         (
             {"x": {CORE: "30"}, "y": {CORE: "80"}, "z": {CORE: "80"}},
@@ -172,23 +174,23 @@ async def test_pod_whose_limits_differ_from_its_requests_is_refused() -> None:
         ),
     ],
 )
-async def test_pod_that_is_larger_than_the_cards_of_a_node_is_refused_for_good(
+async def test_pod_that_is_larger_than_the_gpus_of_a_node_is_refused_for_good(
     containers: dict[str, dict[str, str]], text: str
 ) -> None:
     async with an_extended_service() as service:
         pod = await service.pod(containers=containers)
-        sentence = f"the node's cards are too few or too small for {text}"
+        sentence = f"the node's GPUs are too few or too small for {text}"
         assert (await service.filter(pod, "n1"))["FailedAndUnresolvableNodes"] == {"n1": sentence}
         assert await service.bind(pod) == f"pod ns/a cannot be bound to node n1: {sentence}"
 
 
-async def test_containers_of_30_and_twice_80_share_two_cards_and_one_without_gpus_gets_none() -> None:
+async def test_containers_of_30_and_twice_80_share_two_gpus_and_one_without_gpus_gets_none() -> None:
     async with an_extended_service() as service:
         containers = {"x": {CORE: "80"}, "plain": {"cpu": "1"}, "y": {CORE: "80"}, "z": {CORE: "20"}}
         pod = await service.pod(containers=containers)
         assert await service.bind(pod) == ""
         now = service.server.answer("GET", PODS.path("ns", "a"), {}, None)
-        assert cards_of(now) == {"x": "0", "y": "1", "z": "0"}
+        assert gpus_of(now) == {"x": "0", "y": "1", "z": "0"}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ async def test_filter_reads_keys_of_any_case_and_skips_those_it_does_not_know() 
         pod = {**await service.pod(), "new": {"field": [1]}}
         answer = await service.verb("filter", {"pod": pod, "nodenames": ["n1", "n9"], "Extra": {"a": None}})
         assert answer.json()["NodeNames"] == ["n1"]
-        assert answer.json()["FailedAndUnresolvableNodes"] == {"n9": "the node has no cards to share"}
+        assert answer.json()["FailedAndUnresolvableNodes"] == {"n9": "the node has no GPUs to share"}
 
 
 async def test_body_of_10_mb_is_refused_and_changes_nothing() -> None:
@@ -233,7 +235,7 @@ async def test_bind_of_a_pod_that_is_gone_leaving_over_bound_or_another_by_now_i
         )
         assert await service.bind(pod, PodName="b") == "pod ns/b is gone"
         assert (
-            await service.bind(pod, Node="n2") == "pod ns/a cannot be bound to node n2: the node has no cards to share"
+            await service.bind(pod, Node="n2") == "pod ns/a cannot be bound to node n2: the node has no GPUs to share"
         )
         assert "one of them is missing" in await service.bind(pod, Node="")
         service.server.answer("PATCH", PODS.path("ns", "a", "status"), {}, {"status": {"phase": "Failed"}})
@@ -258,13 +260,13 @@ async def test_bind_of_a_pod_that_is_gone_or_another_one_though_the_mirror_still
         assert "nodeName" not in service.server.answer("GET", PODS.path("ns", "a"), {}, None)["spec"]
 
 
-async def test_preemption_keeps_the_nodes_where_the_victims_make_room_for_the_card() -> None:
+async def test_preemption_keeps_the_nodes_where_the_victims_make_room_for_the_gpu() -> None:
     async with an_extended_service() as service:
         victims = [await service.pod(name, 80) for name in "ab"]
         assert [await service.bind(pod) for pod in victims] == ["", ""]
         pod = await service.pod("c", 100)
         assert (await service.filter(pod, "n1"))["FailedNodes"] == {
-            "n1": "too little is left of the node's cards for main (1 whole card)"
+            "n1": "too little is left of the node's GPUs for main (1 whole GPU)"
         }
         small = await service.pod("d", 20)
         assert await service.bind(small) == ""
@@ -309,12 +311,12 @@ async def test_extender_while_its_mirror_still_reads_the_cluster_answers_with_an
         assert "still reading the cluster" in (await service.filter(await service.pod()))["Error"]
 
 
-async def test_node_with_a_pod_whose_cards_are_not_recorded_is_closed() -> None:
+async def test_node_with_a_pod_whose_gpus_are_not_recorded_is_closed() -> None:
     async with an_extended_service() as service:
         other = await service.pod("other", 10, spec={"nodeName": "n1"})
         service.shares.pods.put(None, msgspec.convert(other, Pod))
         found = await service.filter(await service.pod())
-        assert found["FailedNodes"] == {"n1": "cards that pod ns/other uses there are not recorded yet"}
+        assert found["FailedNodes"] == {"n1": "GPUs that pod ns/other uses there are not recorded yet"}
 
 
 async def test_pod_on_a_server_without_pods_is_not_found_and_told_why() -> None:

@@ -16,10 +16,11 @@ import pytest
 from tests.accounts import as_account, as_ids, passable_folder
 from tests.service import START, a_backend, a_manifest
 from voda.accounts import Account, Accounts, account_of, account_of_uid
+from voda.api.admission import CallerLimits
+from voda.api.backend import Backend
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.api.unix_socket import bound_socket
-from voda.application.backend import Backend, CallerLimits
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock

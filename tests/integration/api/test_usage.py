@@ -31,7 +31,7 @@ HOUR_S = 3_600.0
 
 async def two_jobs(service: Service) -> None:
     """Ada's job of two GPUs runs for two hours and goes on; Bob's ran in the first of them."""
-    clock = service.backend.clock
+    clock = service.backend.journal.clock
     assert isinstance(clock, VirtualClock)
     for job_id, user in (("a", "ada"), ("b", "bob")):
         await service.happens(JobSubmitted(spec=a_spec(job_id, user=user, gpus_per_replica=2)))
@@ -117,7 +117,7 @@ async def test_usage_when_the_log_is_long_is_folded_and_summed_in_a_thread(monke
 async def test_usage_when_it_has_too_many_rows_says_how_many_are_left_out() -> None:
     async with a_service() as service:
         await two_jobs(service)
-        found = await usage_between(service.backend.store, START, START + 2 * HOUR_S)
+        found = await usage_between(service.backend.journal.store, START, START + 2 * HOUR_S)
         view = usage_of(found, "job", "", most=1)
         assert ([row.key for row in view.rows], view.left_out, view.total.jobs) == (["a"], 1, 2)
         *_, last = usage_table(view, datetime.fromtimestamp(START, UTC), width=None)

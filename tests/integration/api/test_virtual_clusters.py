@@ -50,7 +50,7 @@ async def apply(service: Service, text: str = TWO_TEAMS, query: str = "", token:
 
 
 async def facts(service: Service) -> list[VirtualClustersApplied]:
-    events = await service.backend.store.read(0, 100, stream="cells.default")
+    events = await service.backend.journal.store.read(0, 100, stream="cells.default")
     return [event.data for event in events if isinstance(event.data, VirtualClustersApplied)]
 
 
@@ -118,7 +118,7 @@ async def test_reconfiguration_when_a_job_that_runs_would_lose_guarantees_needs_
         assert [(each.job_id, each.before, each.after) for each in told.downgraded] == [("a", 12, 0)]
         assert (await apply(service, smaller, "?force=true")).as_a(ApplyView).is_applied
         await decided(service, leader)
-        plan = pool_state(service.backend, "default").plan
+        plan = pool_state(service.backend.journal.view, "default").plan
         assert (len(plan.placement["a"]), "a" in plan.guaranteed) == (12, False)
 
 
@@ -384,7 +384,7 @@ async def test_cells_when_listed_show_whose_they_are_and_what_is_bad() -> None:
     async with a_service(nodes=NODES) as service:
         await apply(service)
         await service.happens(NodeLeft(name="n2"))
-        await service.backend.view.wait_for(await service.backend.store.position())
+        await service.backend.journal.view.wait_for(await service.backend.journal.store.position())
         cells = (await service.ask("GET", "/api/v1/cells")).as_a(CellList).items
         assert [(cell.address, cell.cell_type, cell.gpus, cell.is_bad) for cell in cells] == [
             ("n1", "node", 8, False),

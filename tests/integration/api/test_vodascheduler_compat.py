@@ -11,9 +11,9 @@ from tests.service import a_manifest, a_service
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
+from voda.domain.settings import Settings
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 from voda.wire.base import Problem
-from voda.wire.pools import SettingsView
 
 HEAD = (
     "NAME                                                         STATUS     WORKERS    SCHEDULER                 "
@@ -30,7 +30,7 @@ async def test_training_when_posted_as_yaml_then_is_submitted_under_a_dated_name
         pass_time(service)
         second = await service.ask("POST", "/training", body=body)
         assert second.body.decode().splitlines()[0] == "Training job created: mnist-20231114-221321"
-        record = service.backend.view.job_registry.find("mnist-20231114-221320")
+        record = service.backend.journal.view.job_registry.find("mnist-20231114-221320")
         assert record is not None
         assert record.spec.history_category == "mnist"
 
@@ -41,9 +41,9 @@ async def test_training_when_it_names_its_job_in_the_environment_then_that_name_
         launcher = manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
         launcher["env"] = [{"name": "JOB_NAME", "value": "mnist"}, {"name": "EPOCHS", "value": "3"}]
         await service.ask("POST", "/training", body=manifest)
-        record = service.backend.view.job_registry.find("mnist-20231114-221320")
+        record = service.backend.journal.view.job_registry.find("mnist-20231114-221320")
         assert record is not None
-        (event,) = await service.backend.store.read(record.submitted_position - 1, 1)
+        (event,) = await service.backend.journal.store.read(record.submitted_position - 1, 1)
         assert isinstance(event.data, JobSubmitted)
         assert event.data.spec.manifest is not None
         kept = event.data.spec.manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
@@ -54,7 +54,7 @@ async def test_training_when_it_names_its_job_in_the_environment_then_that_name_
 async def test_training_when_posted_to_a_pool_then_goes_there() -> None:
     async with a_service(pools=("default", "v100")) as service:
         await service.ask("POST", "/training?pool=v100", body=a_manifest("mnist"))
-        (record,) = service.backend.view.job_registry.jobs().values()
+        (record,) = service.backend.journal.view.job_registry.jobs().values()
         assert record.spec.pool == "v100"
         assert (await service.ask("POST", "/training?pool=k80", body=a_manifest("mnist"))).status == 404
 
@@ -65,7 +65,7 @@ async def test_training_when_it_is_no_manifest_then_is_refused(body: bytes) -> N
         answer = await service.ask("POST", "/training", body=body)
         assert answer.status in (400, 422)
         assert answer.as_a(Problem).detail
-        assert not service.backend.view.job_registry.jobs()
+        assert not service.backend.journal.view.job_registry.jobs()
 
 
 async def test_training_when_listed_then_is_the_ancestors_table() -> None:
@@ -96,7 +96,7 @@ async def test_training_when_deleted_then_is_canceled(body: str) -> None:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         answer = await service.ask("DELETE", "/training", body=body)
         assert (answer.status, answer.body) == (200, b"Training job deleted: a\n")
-        record = service.backend.view.job_registry.find("a")
+        record = service.backend.journal.view.job_registry.find("a")
         assert record is not None
         assert (record.is_canceling, record.phase) == (True, Phase.SUBMITTED)
         assert (await service.ask("DELETE", "/training", body='"b"')).status == 404
@@ -122,7 +122,7 @@ async def test_algorithm_when_set_by_the_ancestors_name_then_is_the_policy(algor
     async with a_service() as service:
         answer = await service.ask("PUT", "/algorithm", body=algorithm)
         assert (answer.status, answer.body.decode()) == (200, f"Scheduler: default\nScheduling Algorithm: {policy}\n")
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).policy == policy
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).policy == policy
 
 
 async def test_algorithm_when_unknown_then_is_refused_with_those_there_are() -> None:
@@ -138,7 +138,7 @@ async def test_ratelimit_when_set_then_is_the_pools() -> None:
         assert (answer.status, answer.body) == (200, told)
         for body in ("-1", "soon", "nan", "1e9", "", "86401"):
             assert (await service.ask("PUT", "/ratelimit", body=body)).status == 422, body
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).ratelimit_s == 12.0
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).ratelimit_s == 12.0
 
 
 async def test_ancestor_when_asked_without_the_right_then_is_refused(tmp_path: Path) -> None:

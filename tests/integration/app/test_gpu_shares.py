@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu_machine import a_share, an_elastic, an_up, of_cluster
-from tests.local_jobs import FakeNvml, cards
+from tests.local_jobs import FakeNvml, gpus
 from tests.waiting import until_it_is
 from voda.app import machine
 from voda.timetravel.verify import verify
@@ -13,12 +13,12 @@ from voda.timetravel.verify import verify
 
 @pytest.fixture(autouse=True)
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml(*cards(2, memory_mib=16_384))
-    monkeypatch.setattr(machine, "open_driver", lambda: nvml.cards)
+    nvml = FakeNvml(*gpus(2, memory_mib=16_384))
+    monkeypatch.setattr(machine, "open_driver", lambda: nvml.gpus)
 
 
 @pytest.mark.slow
-async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path: Path) -> None:
+async def test_elastic_job_gives_a_gpu_up_for_shares_and_gets_it_back(tmp_path: Path) -> None:
     async with an_up(tmp_path / "home") as up:
         await up.submit(an_elastic("train"))
         await up.until_workers(train=2)
@@ -29,10 +29,10 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         await up.until_workers(serve=1)
         (node,) = (await up.get("nodes"))["items"]
         assert (node["gpus"], node["used_gpus"], node["free_gpus"], node["jobs"]) == (2, 1, 0, {"train": 1})
-        (card,) = (each for each in node["devices"] if each["shares"])
-        assert (card["free_milli"], card["free_memory_mib"]) == (250, 12_288)
-        assert {share["pod"] for share in card["shares"]} == {"default/nb", "default/serve"}
-        # A third one does not fit beside them, and the elastic job needs the other card for its minimum.
+        (gpu,) = (each for each in node["devices"] if each["shares"])
+        assert (gpu["free_milli"], gpu["free_memory_mib"]) == (250, 12_288)
+        assert {share["pod"] for share in gpu["shares"]} == {"default/nb", "default/serve"}
+        # A third one does not fit beside them, and the elastic job needs the other GPU for its minimum.
         await up.submit(a_share("late", 300))
         told = (
             "waits: needs 300 milli of one GPU, and none is whole; a shared one has at most 250 milli and 12,288 MiB"
@@ -44,7 +44,7 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
 
         await until_it_is(is_told)
         explained = await up.get("jobs/serve/explain")
-        assert explained["card"].startswith(f"500 milli of GPU {card['index']} of ")
+        assert explained["card"].startswith(f"500 milli of GPU {gpu['index']} of ")
         assert "beside default/nb (250 milli and 4,096 MiB of GPU" in explained["card"]
         assert (await up.get("jobs/late/explain"))["shortage"] is None
         (pool,) = (await up.get("pools"))["items"]
@@ -66,7 +66,7 @@ async def test_shares_go_on_while_voda_is_away_and_are_still_theirs_when_it_is_b
         await up.submit(a_share("other", 600))
         await up.until_workers(nb=1, other=1)
         (node,) = (await up.get("nodes"))["items"]
-        assert sorted(card["free_milli"] for card in node["devices"]) == [400, 400]
+        assert sorted(gpu["free_milli"] for gpu in node["devices"]) == [400, 400]
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ async def test_shares_of_virtual_clusters_take_cells_of_their_quota_and_those_wi
         await up.apply({"vision": 1, "speech": 1})
         await up.submit(of_cluster("vision", an_elastic("train")))
         await up.until_workers(train=2)
-        # vision's own job shrinks off the card that is speech's: a share of speech takes it whole.
+        # vision's own job shrinks off the GPU that is speech's: a share of speech takes it whole.
         await up.submit(of_cluster("speech", a_share("serve", 400)))
         await up.until_workers(train=1, serve=1)
         await up.submit(of_cluster("speech", a_share("more", 500)))
@@ -100,7 +100,7 @@ async def test_shares_of_virtual_clusters_take_cells_of_their_quota_and_those_wi
 
     async with an_up(tmp_path / "home") as up:
         await up.until_workers(serve=1, more=1)
-        # vision's card is idle: a share without a guarantee has it until vision needs it.
+        # vision's GPU is idle: a share without a guarantee has it until vision needs it.
         await up.submit(of_cluster("speech", a_share("idle", 300), -1))
         await up.until_workers(serve=1, more=1, idle=1)
         await up.submit(of_cluster("vision", a_share("mine", 300)))

@@ -12,11 +12,13 @@ from tests.accounts import as_account, passable_folder
 from tests.builders import a_spec
 from tests.needs import needs
 from voda.app.home import Home, ServerFile
-from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
+from voda.app.pool_setup import record_settings
 from voda.app.runtime import Snapshots
+from voda.application.change_settings import check_settings
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
+from voda.domain.settings import ON_ONE_MACHINE
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobSubmitted
 from voda.log.memory import MemoryStore
@@ -83,7 +85,7 @@ class Start:
         await self.view.open()
         live = self.view.live.cluster
         await record_settings(
-            self.store, self.clock, live, "default", RequestedSettings(**fields), ON_ONE_MACHINE, actor="up"
+            self.store, self.clock, live, "default", check_settings(fields), ON_ONE_MACHINE, actor="up"
         )
         self.view = ReadModel(self.store)
         await self.view.open()
@@ -92,7 +94,7 @@ class Start:
 
 async def test_pool_when_new_begins_with_settings_for_one_machine() -> None:
     start = Start()
-    assert await start.settle() == 2
+    assert await start.settle() == 1
     settings = start.view.live.cluster.settings("default")
     assert (settings.ratelimit_s, settings.resize_cost_s, settings.policy) == (5.0, 5.0, "elastic-fifo")
 
@@ -102,14 +104,14 @@ async def test_pool_when_known_keeps_what_was_set_unless_told_otherwise() -> Non
     await start.settle(policy="afs-l", ratelimit_s=0.0)
     assert await start.settle() == 0
     assert await start.settle(policy="afs-l", ratelimit_s=0.0) == 0
-    assert await start.settle(ratelimit_s=1.0, placer="packed") == 2
+    assert await start.settle(ratelimit_s=1.0, placer="packed") == 1
     settings = start.view.live.cluster.settings("default")
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("afs-l", "packed", 1.0)
 
 
 async def test_pool_when_given_parameters_of_a_policy_records_those_that_are_new() -> None:
     start = Start()
-    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 2
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 1
     assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 0
     assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 60.0}}) == 1
     assert start.view.live.cluster.settings("default").parameters["tiresias"] == {"demote_gpu_s": 60.0}

@@ -112,7 +112,13 @@ def a_manifest(name: str, script: str, *, memory: str = "") -> dict[str, Any]:
 @asynccontextmanager
 async def an_up(home: Path, **options_of: Any) -> AsyncIterator[Up]:
     options = MachineOptions(
-        home=home, environment=base_environment(), port=0, slots=4, has_tokens=False, ratelimit_s=0.0, **options_of
+        home=home,
+        environment=base_environment(),
+        port=0,
+        slots=4,
+        has_tokens=False,
+        settings={"ratelimit_s": 0.0},
+        **options_of,
     )
     async with running(options) as service, aiohttp.ClientSession() as session:
         yield Up(service, session)

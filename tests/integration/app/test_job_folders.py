@@ -14,7 +14,7 @@ from tests.builders import a_spec
 from tests.needs import needs
 from tests.service import START, Service, a_backend, a_service
 from tests.waiting import until
-from voda.application.backend import Backend
+from voda.api.backend import Backend
 from voda.application.job_folders import FolderKeeper, HousekeepingIntervals
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
@@ -25,7 +25,7 @@ from voda.events.types import (
     JobCompleted,
     JobFolderDeleted,
     JobSubmitted,
-    RetentionChanged,
+    SettingsChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -45,7 +45,7 @@ async def a_kept_service(
 ) -> AsyncIterator[tuple[Service, FolderKeeper]]:
     """Serve the API of a machine whose jobs' folders lie there."""
     async with a_service(store, jobs=jobs, **fields) as service:
-        service.backend.view.job_registry = JobRegistry(most_ended)
+        service.backend.journal.view.job_registry = JobRegistry(most_ended)
         assert service.backend.folders is not None
         yield service, service.backend.folders
 
@@ -53,17 +53,17 @@ async def a_kept_service(
 def a_keeper(jobs: Path, backend: Backend, **fields: Any) -> FolderKeeper:
     return FolderKeeper(
         LocalJobFolders(jobs),
-        store=backend.store,
-        clock=backend.clock,
-        view=backend.view,
+        store=backend.journal.store,
+        clock=backend.journal.clock,
+        view=backend.journal.view,
         telemetry=backend.telemetry,
         **fields,
     )
 
 
 def passes(backend: Backend, days: float) -> None:
-    assert isinstance(backend.clock, VirtualClock)
-    backend.clock.move_to(backend.clock.now() + days * DAY_S)
+    assert isinstance(backend.journal.clock, VirtualClock)
+    backend.journal.clock.move_to(backend.journal.clock.now() + days * DAY_S)
 
 
 def a_folder(jobs: Path, job_id: str, size: int = 100_000) -> Path:
@@ -108,7 +108,7 @@ async def test_folders_when_a_round_is_due_only_those_beyond_the_settings_go(job
             fcntl.flock(lock, fcntl.LOCK_EX)
             await keeper.keep()
             assert names(jobs) == ["busy", "held", "live", "new", "unknown"]
-        record = service.backend.view.job_registry.job("old")
+        record = service.backend.journal.view.job_registry.job("old")
         assert record is not None
         assert (record.folder_deleted_by, record.folder_deleted_at) == ("retention (30 days)", START + 31 * DAY_S)
         await keeper.keep()
@@ -128,7 +128,7 @@ async def test_folders_when_together_too_large_the_oldest_go_by_the_settings_of_
         passes(service.backend, 2)
         await keeper.keep()
         assert len(names(jobs)) == 3
-        await service.happens(RetentionChanged(pool="default", retention_bytes=1_500_000))
+        await service.happens(SettingsChanged(pool="default", settings={"retention_bytes": 1_500_000}))
         await keeper.keep()
         assert names(jobs) == ["j2"]
 
@@ -205,7 +205,7 @@ async def test_deletion_when_cut_short_by_a_crash_is_finished_and_recorded(jobs:
         assert LocalJobFolders(jobs).take_away("a")
         assert (jobs / ".deleted-a").exists()
         await keeper.keep()
-        record = service.backend.view.job_registry.job("a")
+        record = service.backend.journal.view.job_registry.job("a")
         assert record is not None
         assert record.folder_deleted_by == "a deletion that was cut short"
         assert names(jobs) == []
@@ -234,7 +234,7 @@ async def test_deletion_when_the_log_is_full_makes_room_and_is_recorded_later(jo
         assert names(jobs) == []
         store.is_full = False
         await keeper.keep()
-        record = service.backend.view.job_registry.job("a")
+        record = service.backend.journal.view.job_registry.job("a")
         assert record is not None
         assert record.folder_deleted_by == "retention (30 days)"
 
@@ -246,7 +246,7 @@ async def test_job_that_the_view_has_forgotten_when_old_is_deleted_by_its_own_ev
         for job_id in ("a", "b"):
             a_folder(jobs, job_id)
             await ended(service, job_id)
-        assert service.backend.view.job_registry.job("a") is None
+        assert service.backend.journal.view.job_registry.job("a") is None
         passes(service.backend, 31)
         await keeper.keep()
         assert names(jobs) == []
@@ -291,9 +291,9 @@ async def test_folder_that_is_filled_for_ever_holds_up_neither_requests_nor_roun
         intervals = HousekeepingIntervals(emptying_s=1.0)
         keeper = FolderKeeper(
             RefilledFolders(jobs),
-            store=service.backend.store,
-            clock=service.backend.clock,
-            view=service.backend.view,
+            store=service.backend.journal.store,
+            clock=service.backend.journal.clock,
+            view=service.backend.journal.view,
             telemetry=service.backend.telemetry,
             intervals=intervals,
         )
@@ -343,13 +343,13 @@ async def test_keeper_when_it_runs_keeps_folders_within_their_limits_by_itself(j
 
 async def _recorded(backend: Backend, *facts: AnyFact) -> None:
     for fact in facts:
-        await backend.record(fact, actor="test")
+        await backend.journal.record(fact, actor="test")
 
 
 async def test_promise_of_a_pool_tells_how_long_folders_stay(jobs: Path) -> None:
     async with a_kept_service(jobs) as (service, keeper):
         assert keeper.promise("default").startswith("folders of ended jobs stay for 30 days, up to 20 GB (")
-        await service.happens(RetentionChanged(pool="default", retention_s=0.0, retention_bytes=0))
+        await service.happens(SettingsChanged(pool="default", settings={"retention_s": 0.0, "retention_bytes": 0}))
         assert keeper.promise("default").startswith("folders of ended jobs stay for good (")
 
 
@@ -358,7 +358,7 @@ async def test_record_when_its_folder_is_deleted_survives_a_snapshot(jobs: Path)
         await ended(service, "a")
         await service.happens(JobFolderDeleted(job_id="a", by="bob", size_bytes=7))
         restored = JobRegistry()
-        restored.load(service.backend.view.job_registry.dump())
+        restored.load(service.backend.journal.view.job_registry.dump())
         record = restored.job("a")
         assert record is not None
         assert record.folder_deleted_by == "bob"

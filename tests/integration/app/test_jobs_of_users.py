@@ -71,7 +71,7 @@ async def an_up(home: Path | None = None) -> AsyncIterator[Up]:
             port=0,
             slots=4,
             is_multi_user=True,
-            ratelimit_s=0.0,
+            settings={"ratelimit_s": 0.0},
         )
         async with running(options) as service:
             assert service.socket is not None

@@ -24,7 +24,7 @@ BOMB = [{"name": name, "value": value} for name, value in {"A0": "x" * 100, **_L
 
 def options(home: Path) -> MachineOptions:
     """Return those of a `voda up` with four slots."""
-    return MachineOptions(home=home, environment=base_environment(), port=0, slots=4, ratelimit_s=0.0)
+    return MachineOptions(home=home, environment=base_environment(), port=0, slots=4, settings={"ratelimit_s": 0.0})
 
 
 async def record(home: Path, *names: str) -> None:

@@ -27,8 +27,7 @@ from voda.events.types import (
     NodeChanged,
     NodeDrainRequested,
     NodeUndrainRequested,
-    PolicyChanged,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerStarted,
 )
 from voda.log.append_plan import Append
@@ -136,8 +135,8 @@ class Stage:
 async def a_stage(policies: Mapping[str, Policy] | None = None) -> AsyncIterator[Stage]:
     """Yield a stage whose loop leads."""
     stage = Stage(policies or {})
-    await stage.add(RatelimitChanged(pool="default", ratelimit_s=0.0))
-    await stage.add(PolicyChanged(pool="default", policy="fifo"))
+    await stage.add(SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}))
+    await stage.add(SettingsChanged(pool="default", settings={"policy": "fifo"}))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(stage.follow()), group.create_task(stage.loop.run("me"))]
         await until(lambda: stage.loop.is_leading)

@@ -83,8 +83,9 @@ def test_prune_where_no_folders_are_kept_says_so(tmp_path: Path) -> None:
 
 
 def test_prune_when_a_limit_is_none_names_the_option(kept: Server) -> None:
-    with pytest.raises(InvalidInput, match="--keep-size: expected"):
-        kept.voda("prune", "--keep-size", "much")
+    said = kept.voda("prune", "--keep-size", "much", exit_code=2).stderr
+    assert "--keep-size" in said
+    assert "expected a size" in said
     said = kept.voda("prune", "--older-than", "soon", exit_code=2).stderr
     assert "--older-than" in said
     assert "expected a span" in said

@@ -1,4 +1,4 @@
-"""`voda nodes` against the real API: nodes whose cards pods share."""
+"""`voda nodes` against the real API: nodes whose GPUs pods share."""
 
 import msgspec
 import pytest
@@ -13,8 +13,8 @@ from voda.events.types import NodeJoined, ShareAssigned, ShareReleased
 
 @pytest.fixture
 def sharing(empty: Server) -> Server:
-    """A server with a node of two cards, of one of which a pod has a share."""
-    share = ContainerGpus(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
+    """A server with a node of two GPUs, of one of which a pod has a share."""
+    share = ContainerGpus(gpus=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
     empty.happens(
         NodeJoined(node=a_node("g1", gpus=2, devices=(GpuDevice(memory_mib=16_384),) * 2)),
         ShareAssigned(node="g1", pod_uid="u1", pod="ml/notebook", containers={"main": share}),
@@ -22,17 +22,17 @@ def sharing(empty: Server) -> Server:
     return empty
 
 
-def test_nodes_when_pods_share_cards_lists_how_many_and_what_is_left(sharing: Server) -> None:
+def test_nodes_when_pods_share_gpus_lists_how_many_and_what_is_left(sharing: Server) -> None:
     lines = sharing.voda("nodes").stdout.splitlines()
     assert lines[:2] == [
         "NAME  STATUS  GPUS  USED  FREE  SHARED  MILLI LEFT  HELD BY",
         "g1    Ready      2     0     1     1/2         750  ml/notebook 250m",
     ]
     listed = msgspec.json.decode(sharing.voda("nodes", "-o", "json").stdout)
-    assert [card["free_milli"] for card in listed["items"][0]["devices"]] == [1_000, 750]
+    assert [gpu["free_milli"] for gpu in listed["items"][0]["devices"]] == [1_000, 750]
 
 
-def test_nodes_describe_shows_each_card_and_who_shares_it(sharing: Server) -> None:
+def test_nodes_describe_shows_each_gpu_and_who_shares_it(sharing: Server) -> None:
     lines = sharing.voda("nodes", "describe", "g1").stdout.splitlines()
     assert lines[-3:] == [
         "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI     MEMORY",
@@ -55,5 +55,5 @@ def test_events_of_shares_read_as_sentences(sharing: Server) -> None:
     told = [line for line in sharing.voda("events").stdout.splitlines() if "notebook" in line]
     assert [line[line.index("node g1") :] for line in told] == [
         "node g1: ml/notebook gets 250 milli and 4,096 MiB of GPU 1",
-        "node g1: ml/notebook has no card any more: the pod is gone",
+        "node g1: ml/notebook has no GPU any more: the pod is gone",
     ]

@@ -1,4 +1,4 @@
-"""Pods that ask for cards, named where a command takes a job."""
+"""Pods that ask for GPUs, named where a command takes a job."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ import pytest
 from tests.kube.sharing import a_sharing_pod
 from tests.served import served
 from tests.service import a_manifest
-from voda.application.sharing.pod_explanations import PodExplanations
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput, NotFound
 from voda.operator.pod_ports import PodPorts
+from voda.operator.sharing.pod_explanations import PodExplanations
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating.raters import RATERS
 
@@ -21,7 +21,7 @@ COMMANDS = ("explain", "describe")
 
 
 def pods(*named: str, is_synced: bool = True) -> PodPorts:
-    """Return what a replica knows of pods that ask for half a card: NAMESPACE/NAME."""
+    """Return what a replica knows of pods that ask for half a GPU: NAMESPACE/NAME."""
     inventory, accounts = Inventory(PoolRule(), lambda job_id: None), ShareAccounts()
     for each in named:
         namespace, _, name = each.partition("/")
@@ -45,7 +45,7 @@ def test_pod_is_named_where_a_job_has_the_same_name(tmp_path: Path, command: str
         assert "admin/digits: Waiting" not in server.voda(command, "admin/digits").stdout
         assert server.voda(command, "pod/admin/digits").stdout.startswith("admin/digits: Waiting\n")
         assert server.voda(command, "alone").stdout.startswith("default/alone: Waiting\n")
-        with pytest.raises(NotFound, match="there is no pod ns/digits that asks for cards"):
+        with pytest.raises(NotFound, match="there is no pod ns/digits that asks for GPUs"):
             server.voda(command, "pod/ns/digits")
 
 

@@ -111,7 +111,7 @@ def test_program_begins_in_the_folder_of_its_user(
     client.submit(Program(["sleep", "1"]))
     client.submit(a_manifest("digits"))
     for position in (2, 3):
-        (event,) = server.does(server.service.backend.store.read(position - 1, 1))
+        (event,) = server.does(server.service.backend.journal.store.read(position - 1, 1))
         assert isinstance(event.data, JobSubmitted)
         manifest = event.data.spec.manifest or {}
         assert manifest["metadata"]["annotations"]["voda.dev/working-dir"] == str(tmp_path)

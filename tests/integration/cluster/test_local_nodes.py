@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards
+from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, gpus
 from tests.waiting import until
 from voda.cluster.local import cluster
-from voda.cluster.local.devices import Card, GpuMonitor, find_gpus
+from voda.cluster.local.devices import GpuMonitor, GpuReading, find_gpus
 from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
 from voda.process_table import open_process, start_of
@@ -19,9 +19,9 @@ from voda.process_table import open_process, start_of
 
 @pytest.mark.slow
 async def test_node_when_a_gpu_breaks_offers_one_less_and_does_not_hand_it_out(tmp_path: Path) -> None:
-    nvml = FakeNvml(*cards(2))
-    devices = find_gpus(nvml.cards)
-    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml.cards, devices)}) as ground:
+    nvml = FakeNvml(*gpus(2))
+    devices = find_gpus(nvml.gpus)
+    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml.gpus, devices)}) as ground:
         assert (await ground.cluster.observe()).nodes["n1"].gpus == 2
         nvml.change(0, problem="it fell off the bus")
         async with asyncio.TaskGroup() as group:
@@ -36,10 +36,10 @@ async def test_node_when_a_gpu_breaks_offers_one_less_and_does_not_hand_it_out(t
 
 
 async def test_node_when_others_use_a_gpu_tells_so(tmp_path: Path) -> None:
-    nvml = FakeNvml(*cards(2))
-    devices = find_gpus(nvml.cards)
+    nvml = FakeNvml(*gpus(2))
+    devices = find_gpus(nvml.gpus)
     nvml.change(1, processes=3)
-    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml.cards, devices)}) as ground:
+    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml.gpus, devices)}) as ground:
         node = (await ground.cluster.observe()).nodes["n1"]
         assert (node.gpus, node.foreign_gpus, node.usable_gpus) == (2, 1, 1)
 
@@ -50,15 +50,15 @@ async def test_cluster_when_the_driver_has_a_bad_moment_looks_again(
     class Moody(FakeNvml):
         answers: ClassVar[list[Exception | None]] = [None, RuntimeError("Unknown Error"), None]
 
-        def cards(self) -> Sequence[Card]:
+        def gpus(self) -> Sequence[GpuReading]:
             if self.answers and (error := self.answers.pop()) is not None:
                 raise error
-            return super().cards()
+            return super().gpus()
 
     monkeypatch.setattr(cluster, "HEALTH_EVERY_S", 0.02)
-    nvml = FakeNvml(*cards(2))
-    devices, moody = find_gpus(nvml.cards), Moody(*cards(2))
-    settings = {"health": GpuMonitor(moody.cards, devices)}
+    nvml = FakeNvml(*gpus(2))
+    devices, moody = find_gpus(nvml.gpus), Moody(*gpus(2))
+    settings = {"health": GpuMonitor(moody.gpus, devices)}
     async with a_ground(tmp_path, devices=devices, settings=settings) as ground, asyncio.TaskGroup() as group:
         watching = group.create_task(ground.cluster.run())
         await until(lambda: not moody.answers)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -127,7 +127,7 @@ class Scheduling:
 
     async def facts(self) -> list[str]:
         """Return the types of the facts about gangs."""
-        return [event.type for event in await self.service.backend.store.read(0, 1000, stream="gangs.default")]
+        return [event.type for event in await self.service.backend.journal.store.read(0, 1000, stream="gangs.default")]
 
 
 @asynccontextmanager
@@ -143,11 +143,16 @@ async def scheduling(
     pods, is_new = pods or MemoryPods(), store is None
     async with a_backend(store, **{"nodes": NODES, **fields}) as backend:
         scheduler = PodScheduler(
-            store=backend.store, clock=backend.clock, view=backend.view, pods=pods, not_leading=not_leading
+            store=backend.journal.store,
+            clock=backend.journal.clock,
+            view=backend.journal.view,
+            pods=pods,
+            not_leading=not_leading,
         )
-        backend.view.subscribe(scheduler.see)
+        backend.journal.view.subscribe(scheduler.see)
+        app = application(replace(backend, pods=PodPorts(hived=scheduler)))
         async with (
-            serving(application(backend, PodPorts(hived=scheduler)), "127.0.0.1", 0, limits=backend.limits) as url,
+            serving(app, "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
         ):
             service = Service(backend, url, session)

@@ -12,7 +12,6 @@ from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
 from tests.reasons import said
-from voda.application.backend import CallerLimits
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
 from voda.events.types import (
@@ -143,7 +142,7 @@ async def test_refused_object_says_why_and_is_not_asked_for_again_until_it_chang
 
 async def test_object_of_a_user_with_too_many_jobs_waits_until_some_have_ended(world: World) -> None:
     await world.submit(a_job(world, annotations={"voda.dev/user": "ann"}))
-    async with a_registry(world, limits=CallerLimits(jobs_per_user=1)) as registry:
+    async with a_registry(world, jobs_per_user=1) as registry:
         first = await registry.submit(an_unmanaged(world, "first"))
         await registry.settle(lambda: bool(registry.uid(first.spec.job_id)) and bool(registry.announced))
         assert [told.reason for told in registry.announced] == ["NotAccepted"]
@@ -517,7 +516,7 @@ async def test_creation_that_fails_is_tried_again_after_its_pause_and_not_at_the
         with monkeypatch.context() as patched:
             patched.setattr(registry.api, "create", away)
             again_at = await registry.registrar.step()
-        assert again_at <= registry.backend.clock.now() + 1.0
+        assert again_at <= registry.backend.journal.clock.now() + 1.0
 
 
 # ---- deaths
@@ -546,7 +545,7 @@ async def _survived_deaths(world: World, begin: Callable[[str, Registry], Awaita
         name, store = f"job-{deaths}", MemoryStore()
         async with a_registry(world, store) as registry:
             await begin(name, registry)
-            log = cast("Mortal", registry.backend.store)
+            log = cast("Mortal", registry.backend.journal.store)
             has_died = await _dies(registry, log, deaths)
         async with a_registry(world, store) as registry:
             await _is_made_good(registry, name)

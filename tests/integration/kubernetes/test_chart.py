@@ -51,6 +51,8 @@ def test_chart_when_linted_strictly_has_no_fault(name: str) -> None:
 
 
 def test_values_and_readme_are_made_from_the_schema() -> None:
+    pools = chart.schema()["properties"]["settings"]["properties"]["pools"]
+    assert pools["additionalProperties"] == chart.pool_schema(), "`make chart` writes it"
     assert (CHART / "values.yaml").read_text("utf-8") == chart.values_yaml(), "`make chart` writes it"
     readme = (CHART / "README.md").read_text("utf-8")
     assert readme == chart.with_table(readme), "`make chart` writes it"
@@ -123,6 +125,14 @@ def test_settings_when_rendered_are_read_by_voda(name: str, tmp_path: Path) -> N
         ((*REPOSITORY, "--set", "log.store=mysql"), r"at '/log/store': value must be one of 'sqlite', 'postgresql'"),
         ((*REPOSITORY, "--set", "replica=2"), r"additional properties 'replica' not allowed"),
         ((*REPOSITORY, "--set", "settings.cluster.pollLabel=a"), r"at '/settings/cluster'.*'pollLabel' not allowed"),
+        (
+            (*REPOSITORY, "--set", "settings.pools.a100.polcy=fifo"),
+            r"at '/settings/pools/a100'.*'polcy' not allowed",
+        ),
+        (
+            (*REPOSITORY, "--set", "settings.pools.a100.nodeGraceSeconds=-1"),
+            r"at '/settings/pools/a100/nodeGraceSeconds': minimum: got -1, want 0",
+        ),
         ((*REPOSITORY, "--set", "replicas=many"), r"at '/replicas': got string, want null or integer"),
         (
             (*REPOSITORY, "--set", "kinds={TFJob}"),

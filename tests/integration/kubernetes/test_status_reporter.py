@@ -10,6 +10,7 @@ from tests.kube.registry import Registry, a_registry
 from tests.kube.world import World
 from tests.reasons import worded
 from voda.cluster.kubernetes.objects import JobObject
+from voda.domain.plan import ExpectedTimes
 from voda.events.types import (
     JobCompleted,
     JobFailed,
@@ -19,7 +20,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.simulator.whatif.forecast import ExpectedTimes
 
 NODES = ("n1", "n1")
 
@@ -28,7 +28,7 @@ NODES = ("n1", "n1")
 async def a_told_job(world: World, store: MemoryStore | None = None) -> AsyncIterator[Registry]:
     """Yield a registry that tells, with a job `digits` whose object is there; of a new log, if none is given."""
     async with a_registry(world, store, announces=True) as registry:
-        if await registry.backend.store.position() == 0:
+        if await registry.backend.journal.store.position() == 0:
             await world.submit(an_mpijob("digits", world.namespace, least=1, most=4, pool="v100", suspend=True))
         job_id = job_of(world)
         await registry.settle(lambda: bool(registry.uid(job_id)))
@@ -146,11 +146,15 @@ async def test_new_process_tells_what_the_one_before_had_no_time_for_and_nothing
 async def test_estimated_finish_is_shown_and_goes_when_the_job_has_ended(world: World) -> None:
     async with a_told_job(world) as registry:
         job_id = job_of(world)
-        registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 3600.0)}
+        registry.backend.journal.view.forecasts = {
+            job_id: ExpectedTimes(finishes_at=registry.backend.journal.clock.now() + 3600.0)
+        }
         await registry.happens(a_plan(1, world, *NODES))
         first = await finish_of(world, registry)
         assert str(first).endswith(":00Z")
-        registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 7200.0)}
+        registry.backend.journal.view.forecasts = {
+            job_id: ExpectedTimes(finishes_at=registry.backend.journal.clock.now() + 7200.0)
+        }
         await registry.happens(WorkerStarted(job_id=job_id, workers={0: "n1", 1: "n1"}))
         await world.until_it_is(lambda: shows(registry, "state", "Running 2/2"))
         # It was changed a moment ago.

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.api.admission import SHARED, CallerShares, ConnectionTable
-from voda.application.backend import CallerLimits
+from voda.api.admission import SHARED, CallerLimits, CallerShares, ConnectionTable
 from voda.auth.callers import Caller
 from voda.domain.errors import ServerBusy, TooManyRequests
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.job_listing import JobPager, JobsQuery
 from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
@@ -17,7 +17,7 @@ class Scene:
     def __init__(self) -> None:
         self.view = ReadModel(MemoryStore())
         self.view.job_registry = JobRegistry(most_ended=1)
-        self.listing = JobListing(self.view)
+        self.listing = JobPager(self.view)
         self._log = Log()
 
     def happens(self, *facts: AnyFact) -> None:

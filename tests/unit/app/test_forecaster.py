@@ -6,7 +6,7 @@ import pytest
 
 from tests.virtual_time import now_s, virtually
 from voda.app.forecaster import calm, seconds_until_stale
-from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.domain.plan import ExpectedTimes
 
 NOW = 1_000.0
 

@@ -15,7 +15,7 @@ from voda.domain.errors import ClusterUnavailable, Fenced
 from voda.domain.plan import Action
 from voda.domain.state import linear_speedup
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, SettingsChanged
 from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
@@ -88,8 +88,8 @@ class Stage:
         self.loops: list[PoolLoop] = []
 
     async def begin(self) -> None:
-        await self.add(RatelimitChanged(pool="default", ratelimit_s=0.0))
-        await self.add(PolicyChanged(pool="default", policy="elastic-fifo"))
+        await self.add(SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}))
+        await self.add(SettingsChanged(pool="default", settings={"policy": "elastic-fifo"}))
         for job_id in ("a", "b", "c"):
             spec = a_spec(job_id, min_replicas=1, max_replicas=4, epochs=1)
             self.cluster.admit(spec, PROFILE)

@@ -6,8 +6,6 @@ import pytest
 
 from tests.manifests import an_mpi_job
 from tests.service import a_backend
-from voda.application.backend import CallerLimits
-from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidInput, TooManyJobs
 from voda.events.envelope import ANY_VERSION, Fact
@@ -20,7 +18,7 @@ ANN = Caller(user="ann", role="user")
 async def test_adoption_submits_and_registers_in_one_append() -> None:
     store = MemoryStore()
     async with a_backend(store, nodes={}) as backend:
-        adopted = await JobSubmitter(backend).adopt(an_mpi_job(), ANN, uid="u1")
+        adopted = await backend.submits.adopt(an_mpi_job(), ANN, uid="u1")
         facts = [event.data for event in await store.read(0, 10)]
     assert adopted.is_new
     assert (adopted.record.spec.job_id, adopted.record.job.uid, adopted.record.spec.user) == ("digits", "u1", "ann")
@@ -29,10 +27,10 @@ async def test_adoption_submits_and_registers_in_one_append() -> None:
 
 async def test_adoption_of_the_same_object_again_leads_to_the_same_job() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = JobSubmitter(backend)
+        submits = backend.submits
         adopted = await asyncio.gather(*(submits.adopt(an_mpi_job(), ANN, uid="u1") for _ in range(5)))
         bob = await submits.adopt(an_mpi_job(), Caller(user="bob", role="user"), uid="u1")
-        assert len(backend.view.job_registry.jobs()) == 1
+        assert len(backend.journal.view.job_registry.jobs()) == 1
     assert [one.is_new for one in (*adopted, bob)] == [True, False, False, False, False, False]
 
 
@@ -40,7 +38,7 @@ async def test_adoption_by_two_replicas_at_once_leads_to_one_job() -> None:
     store = MemoryStore()
     async with a_backend(store, nodes={}) as one, a_backend(store, nodes={}) as other:
         adopted = await asyncio.gather(
-            JobSubmitter(one).adopt(an_mpi_job(), ANN, uid="u1"), JobSubmitter(other).adopt(an_mpi_job(), ANN, uid="u1")
+            one.submits.adopt(an_mpi_job(), ANN, uid="u1"), other.submits.adopt(an_mpi_job(), ANN, uid="u1")
         )
         assert {record.record.spec.job_id for record in adopted} == {"digits"}
         assert await store.position() == 2
@@ -48,7 +46,7 @@ async def test_adoption_by_two_replicas_at_once_leads_to_one_job() -> None:
 
 async def test_object_that_follows_another_of_its_name_gets_the_next_id() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = JobSubmitter(backend)
+        submits = backend.submits
         await submits.adopt(an_mpi_job(), ANN, uid="u1")
         second = await submits.adopt(an_mpi_job(), ANN, uid="u2")
         assert second.record.spec.job_id == "digits-2"
@@ -56,8 +54,8 @@ async def test_object_that_follows_another_of_its_name_gets_the_next_id() -> Non
 
 
 async def test_adoption_counts_among_the_users_jobs() -> None:
-    async with a_backend(nodes={}, limits=CallerLimits(jobs_per_user=1)) as backend:
-        submits = JobSubmitter(backend)
+    async with a_backend(nodes={}, jobs_per_user=1) as backend:
+        submits = backend.submits
         await submits.adopt(an_mpi_job(), ANN, uid="u1")
         with pytest.raises(TooManyJobs):
             await submits.adopt(an_mpi_job(), ANN, uid="u2")
@@ -71,16 +69,16 @@ async def test_object_that_cannot_run_here_is_refused_and_leaves_nothing() -> No
     async with a_backend(nodes={}) as backend:
         manifest = an_mpi_job(annotations={"voda.dev/pool": "elsewhere"})
         with pytest.raises(InvalidInput, match="no pool 'elsewhere'"):
-            await JobSubmitter(backend).adopt(manifest, ANN, uid="u1")
-        assert await backend.store.position() == 0
+            await backend.submits.adopt(manifest, ANN, uid="u1")
+        assert await backend.journal.store.position() == 0
 
 
 async def test_object_of_an_ended_job_leads_to_that_job() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = JobSubmitter(backend)
+        submits = backend.submits
         first = await submits.adopt(an_mpi_job(), ANN, uid="u1")
-        fact = Fact(data=JobCompleted(job_id="digits"), event_id="end", recorded_at=backend.clock.now())
-        await backend.view.wait_for(await backend.store.append("job.digits", ANY_VERSION, [fact]))
+        fact = Fact(data=JobCompleted(job_id="digits"), event_id="end", recorded_at=backend.journal.clock.now())
+        await backend.journal.view.wait_for(await backend.journal.store.append("job.digits", ANY_VERSION, [fact]))
         assert (await submits.adopt(an_mpi_job(), ANN, uid="u1")).record is first.record
 
 
@@ -88,9 +86,9 @@ async def test_adoption_of_an_object_whose_variables_expand_too_far_is_refused_w
     bomb = an_mpi_job(env={"A0": "x" * 100, **{f"A{link}": f"$(A{link - 1})" * 10 for link in range(1, 12)}})
     too_long = r"Launcher.*env\[4\]\.value: expected 131072 bytes or less"
     async with a_backend(nodes={}) as backend:
-        submits = JobSubmitter(backend)
+        submits = backend.submits
         with pytest.raises(InvalidInput, match=too_long):
             submits.check(bomb, ANN)
         with pytest.raises(InvalidInput, match=too_long):
             await submits.adopt(bomb, ANN, uid="u1")
-        assert not backend.view.job_registry.jobs()
+        assert not backend.journal.view.job_registry.jobs()

@@ -4,9 +4,8 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import a_backend
-from voda.application.backend import Backend
+from voda.api.backend import Backend
 from voda.application.change_job import JobPatch, change, changed_spec
-from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import GpuRequest, Gpus
@@ -19,7 +18,7 @@ ANN = Caller(user="ann", role="user")
 
 async def submitted(backend: Backend, launcher: Launcher, image: str = "") -> JobRecord:
     job = ProgramJob(name="train", words=("python", "train.py"), launcher=launcher, image=image)
-    return (await JobSubmitter(backend).submit(program_manifest(job), ANN)).record
+    return (await backend.submits.submit(program_manifest(job), ANN)).record
 
 
 @pytest.mark.parametrize("image", ["", "train:1"])
@@ -28,14 +27,14 @@ async def test_change_when_a_plain_program_would_have_more_workers_is_refused(im
         record = await submitted(backend, "plain", image)
         refusal = "^max_replicas: job train runs a plain program, which has one worker, not 4: submitted with"
         with pytest.raises(InvalidField, match=refusal):
-            await change(backend, record, JobPatch(max_replicas=4), ANN)
-        assert (record.spec.max_replicas, backend.view.position) == (1, record.revision)
+            await change(backend.journal, record, JobPatch(max_replicas=4), ANN)
+        assert (record.spec.max_replicas, backend.journal.view.position) == (1, record.revision)
 
 
 async def test_change_when_a_plain_program_keeps_its_worker_is_recorded() -> None:
     async with a_backend(nodes={}) as backend:
         record = await submitted(backend, "plain")
-        await change(backend, record, JobPatch(min_replicas=1, max_replicas=1, priority=3), ANN)
+        await change(backend.journal, record, JobPatch(min_replicas=1, max_replicas=1, priority=3), ANN)
         assert record.spec.priority == 3
 
 
@@ -43,7 +42,7 @@ async def test_change_when_a_plain_program_keeps_its_worker_is_recorded() -> Non
 async def test_change_when_a_launcher_starts_the_program_has_more_workers(launcher: Launcher) -> None:
     async with a_backend(nodes={}) as backend:
         record = await submitted(backend, launcher)
-        await change(backend, record, JobPatch(max_replicas=4), ANN)
+        await change(backend.journal, record, JobPatch(max_replicas=4), ANN)
         assert record.spec.max_replicas == 4
 
 

@@ -1,9 +1,10 @@
 """Gangs found again from their placements: after a restart, a reconfiguration, a lost guarantee."""
 
 from collections.abc import Sequence
+from random import Random
 
 import msgspec
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.cells.book_check import assert_consistent
@@ -11,11 +12,10 @@ from tests.unit.cells.clusters import a_book, a_cluster, a_gang
 from tests.unit.cells.running import nodes_of, run, running
 from voda.cells.adoption import reconfigure
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, Gang, GangBatch, GangRequest, WorkerCells, batches
+from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
-from voda.cells.recovery import occupy, regain, stay
-from voda.cells.resumption import KeptCells, resume
+from voda.cells.recovery import occupy, regain, settle, stay
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
@@ -139,27 +139,28 @@ def recorded_workers(draw: st.DrawFn) -> list[Recorded]:
     return workers
 
 
-@given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), st.lists(st.sampled_from(tuple(NODES))), recorded_workers())
-@example(QUOTAS[2], "", ["b0"], [(a_gang("g", "b"), WorkerCells(node="b0", devices=(0,), chain="box", quota="box"))])
-def test_gangs_when_they_resume_have_what_they_occupy_one_by_one(
-    quotas: dict[str, dict[str, int]], pins: str, bad: list[str], workers: list[Recorded]
+@given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), recorded_workers(), st.randoms(use_true_random=False))
+def test_gangs_when_they_settle_have_the_same_cells_in_whichever_order_and_leave_none_behind(
+    quotas: dict[str, dict[str, int]], pins: str, workers: list[Recorded], chance: Random
 ) -> None:
     unused = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
-    for node in bad[:2]:
-        set_node_bad(unused, node)
-    one_by_one, kept = unused.copy(), KeptCells()
-    come = _batches(unused, workers)
-    book, downgraded = _resumed(unused, come, kept)
-    _occupy_all(one_by_one, come)
-    assert book == one_by_one
-    assert list(book.gangs) == list(one_by_one.gangs)
-    assert {name for name, gang in book.gangs.items() if gang.downgraded_by} == set(downgraded)
-    assert_consistent(book)
-    assert _resumed(unused, come, kept)[0] == book
-    # What is kept of the cells does not matter, whoever comes.
-    rest, expected = come[1:], unused.copy()
-    _occupy_all(expected, rest)
-    assert _resumed(unused, rest, kept)[0] == expected
+    book, settled = unused.copy(), list[tuple[Gang, int]]()
+    for gang, root in _gangs_with_quota_cells(book, workers, chance):
+        before = book.copy()
+        if settle(book, gang, root):
+            settled.append((gang, root))
+        else:
+            assert _in_order(book) == _in_order(before)
+        assert_consistent(book)
+    again = unused.copy()
+    chance.shuffle(settled)
+    for gang, root in settled:
+        assert settle(again, gang, root)
+    assert _in_order(again) == _in_order(book)
+    assert all(bool(book.gangs[gang.name].virtual) == (root != NONE) for gang, root in settled)
+    for gang, _ in settled:
+        end(book, gang.name)
+    assert _in_order(book) == _in_order(unused.copy())
 
 
 @given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), recorded_workers(), st.lists(st.sampled_from(tuple(NODES))))
@@ -167,7 +168,7 @@ def test_gang_when_it_stays_without_a_guarantee_leaves_the_book_that_a_vain_atte
     quotas: dict[str, dict[str, int]], pins: str, workers: list[Recorded], bad: list[str]
 ) -> None:
     book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
-    _occupy_all(book, _batches(book, workers))
+    _occupy_all(book, workers)
     for node in bad[:2]:
         set_node_bad(book, node)
     for request, cells in workers:
@@ -198,35 +199,29 @@ def test_gang_when_its_virtual_cluster_has_cells_left_does_not_stay_without_a_gu
     assert book.gangs["g"].downgraded_by == "g"
 
 
-def _resumed(book: CellBook, come: Sequence[GangBatch], kept: KeptCells) -> tuple[CellBook, Sequence[str]]:
-    guaranteed, idle = [each for each in come if each.quota], [each for each in come if not each.quota]
-    return resume(book, guaranteed, idle, kept)
-
-
-def _batches(book: CellBook, workers: Sequence[Recorded]) -> list[GangBatch]:
-    """Return the gangs whose devices are there and not those of an earlier one; neighbours of a kind come together.
-
-    Those with a guarantee come first.
-    """
-    groups: list[list[Gang]] = []
-    taken: set[int] = {NONE}
+def _gangs_with_quota_cells(book: CellBook, workers: Sequence[Recorded], chance: Random) -> list[tuple[Gang, int]]:
+    """Return the gangs whose devices are there, each with a quota cell; NONE: it has no guarantee."""
+    gangs = []
     for request, cells in workers:
         leafs = tuple(book.topology.leaf_at.get((cells.node, device), NONE) for device in cells.devices)
-        if not taken.isdisjoint(leafs):
-            continue
-        taken.update(leafs)
-        if not groups or _kind(groups[-1][0].request) != _kind(request):
-            groups.append([])
-        groups[-1].append(Gang(request=request, placement=(cells,), leafs=leafs))
-    come = [batch for group in groups for batch in batches(book.topology, group)]
-    return sorted(come, key=lambda batch: not batch.quota)
+        roots = [root for root, name in book.quotas.root_names.items() if name.startswith(f"{cells.quota}/")]
+        if NONE not in leafs:
+            root = chance.choice(roots) if cells.quota and roots else NONE
+            own = msgspec.structs.replace(request, priority=request.priority if root != NONE else OPPORTUNISTIC)
+            gangs.append((Gang(request=own, placement=(cells,), leafs=leafs), root))
+    return gangs
 
 
-def _occupy_all(book: CellBook, come: Sequence[GangBatch]) -> None:
-    for batch in come:
-        for gang in batch.gangs.values():
-            occupy(book, gang.request, gang.placement)
+def _in_order(book: CellBook) -> CellBook:
+    """Return a book in which free cells are in their order."""
+    for books in book.free.values():
+        books.sort()
+    return book
 
 
-def _kind(request: GangRequest) -> tuple[str, int, str]:
-    return request.virtual_cluster, request.priority, request.pin
+def _occupy_all(book: CellBook, workers: Sequence[Recorded]) -> None:
+    """Let those with a guarantee have their cells first, and those whose devices are gone or in use none."""
+    for request, cells in sorted(workers, key=lambda worker: not worker[1].quota):
+        leafs = [book.topology.leaf_at.get((cells.node, device), NONE) for device in cells.devices]
+        if all(leaf != NONE and not book.holder[leaf] for leaf in leafs):
+            occupy(book, request, (cells,))

@@ -152,7 +152,7 @@ def test_gang_when_what_is_lost_is_known_shrinks_before_it_halts_and_loses_the_l
     book = running(spec, *(a_gang(f"o{number}", "b", (1, 4), priority=-1) for number in range(4)))
 
     def victims(*losses: tuple[ReclaimStep, float]) -> tuple[str, ...]:
-        lost = {f"o{number}": GangLoss(*loss) for number, loss in enumerate(losses)}
+        lost = {f"o{number}": GangLoss(*loss, since=number) for number, loss in enumerate(losses)}
         decision = decide(book, a_gang("g", "a", (1, 4)), 4, Conditions(losses=lost))
         assert isinstance(decision, GangPreempts)
         return decision.victims

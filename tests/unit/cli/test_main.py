@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 from tests.needs import needs
 from voda import __version__
-from voda.app.pool_setup import ON_ONE_MACHINE
 from voda.cli import EXIT_PERMANENT, build_app
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.kinds.registry import KINDS
 
 MAIN = [sys.executable, "-c", "from voda.cli import main; main()"]
@@ -176,7 +175,7 @@ def test_help_of_up_tells_the_defaults_also_those_of_the_log(monkeypatch: pytest
     for option, default in (
         ("--policy", Settings().policy),
         ("--placer", Settings().placer),
-        ("--ratelimit", f"{ON_ONE_MACHINE.ratelimit_s:g}"),
+        ("--ratelimit", "30s in a new pool, 5s of voda up"),
         ("--exec-idle", "4h"),
         ("--port", "8470"),
     ):

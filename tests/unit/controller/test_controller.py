@@ -34,8 +34,7 @@ from voda.events.types import (
     NodeChanged,
     NodeJoined,
     PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -79,8 +78,8 @@ class Stage:
 
     async def begin(self, *, ratelimit_s: float = 30.0, policy: str = "fifo") -> None:
         await self.add(NodeJoined(node=a_node("n1", gpus=2)))
-        await self.add(RatelimitChanged(pool="default", ratelimit_s=ratelimit_s))
-        await self.add(PolicyChanged(pool="default", policy=policy))
+        await self.add(SettingsChanged(pool="default", settings={"ratelimit_s": float(ratelimit_s)}))
+        await self.add(SettingsChanged(pool="default", settings={"policy": policy}))
         await self.controller.lead("me")
         await self.controller.step()
 
@@ -374,7 +373,7 @@ async def test_policy_or_placer_that_nobody_knows_leaves_the_one_in_force() -> N
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1100)
-    await stage.add(PolicyChanged(pool="default", policy="dice", placer="darts"))
+    await stage.add(SettingsChanged(pool="default", settings={"policy": "dice", "placer": "darts"}))
     await stage.add(JobSubmitted(spec=a_spec("b")))
     await stage.step_at(1200)
     first, second = await stage.plans()

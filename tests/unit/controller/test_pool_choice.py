@@ -13,7 +13,7 @@ from voda.events.types import (
     JobSubmitted,
     NodeJoined,
     PlanAdopted,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -39,7 +39,9 @@ class Stage:
 
     async def begin(self) -> None:
         for pool, node in (("a100", "a1"), ("v100", "v1")):
-            await self.add(NodeJoined(node=a_node(node, pool=pool)), RatelimitChanged(pool=pool, ratelimit_s=0.0))
+            await self.add(
+                NodeJoined(node=a_node(node, pool=pool)), SettingsChanged(pool=pool, settings={"ratelimit_s": 0.0})
+            )
             await self.add(JobSubmitted(spec=a_spec(f"fills-{pool}", pool=pool, min_replicas=4, max_replicas=4)))
         for controller in self.controllers:
             await controller.lead("me")

@@ -12,7 +12,7 @@ from voda.controller.pool_loop import PoolLoop
 from voda.domain.plan import Action, HaltJob, ResizeJob
 from voda.domain.state import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobSubmitted, PolicyChanged, RatelimitChanged, VirtualClustersApplied
+from voda.events.types import AnyFact, JobSubmitted, SettingsChanged, VirtualClustersApplied
 from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
@@ -80,8 +80,8 @@ class Stage:
 def test_reclaim_when_a_job_never_leaves_kills_it_at_the_deadline_and_starts_both() -> None:
     async def play() -> None:
         stage = Stage()
-        await stage.add(RatelimitChanged(pool="default", ratelimit_s=0.0))
-        await stage.add(PolicyChanged(pool="default", reclaim_grace_s=GRACE_S))
+        await stage.add(SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}))
+        await stage.add(SettingsChanged(pool="default", settings={"reclaim_grace_s": GRACE_S}))
         cells = some_cells({"vision": {"node": 1}, "speech": {"node": 1}})
         await stage.add(VirtualClustersApplied(pool="default", cells=cells))
         leading = asyncio.get_running_loop().create_task(stage.run())

@@ -18,7 +18,7 @@ from voda.events.types import (
     NodeJoined,
     NodeLeft,
     PlanAdopted,
-    RatelimitChanged,
+    SettingsChanged,
     VirtualClustersApplied,
     WorkerExited,
     WorkerStarted,
@@ -45,7 +45,7 @@ class Stage:
         await self.add(
             NodeJoined(node=a_node("n1")),
             NodeJoined(node=a_node("n2")),
-            RatelimitChanged(pool="default", ratelimit_s=0.0),
+            SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}),
             VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}, "speech": {"node": 1}})),
         )
         await self.controller.lead("me")

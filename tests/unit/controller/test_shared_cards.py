@@ -1,4 +1,4 @@
-"""Jobs that share a card in a pool with virtual clusters, from fact to fact: a reclaim, its deadline, and a replay."""
+"""Jobs that share a GPU in a pool with virtual clusters, from fact to fact: a reclaim, its deadline, and a replay."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from voda.events.types import (
     JobCompleted,
     JobSubmitted,
     NodeJoined,
-    RatelimitChanged,
+    SettingsChanged,
     ShareAssigned,
     ShareReleased,
     VirtualClustersApplied,
@@ -23,16 +23,16 @@ from voda.timetravel.verify import verify
 
 CLUSTERS = ("vision", "speech")
 REQUEST = GpuRequest(milli=250)
-CARDS = (GpuDevice(memory_mib=16_000),) * 2
+GPUS = (GpuDevice(memory_mib=16_000),) * 2
 
 
 @pytest.fixture
 async def stage() -> Stage:
-    """A machine of two cards, one for each virtual cluster; `nb` of `speech` has vision's, which is idle."""
+    """A machine of two GPUs, one for each virtual cluster; `nb` of `speech` has vision's, which is idle."""
     stage = Stage()
     await stage.add(
-        NodeJoined(node=a_node("n1", gpus=2, devices=CARDS)),
-        RatelimitChanged(pool="default", ratelimit_s=0.0),
+        NodeJoined(node=a_node("n1", gpus=2, devices=GPUS)),
+        SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}),
         VirtualClustersApplied(
             pool="default", cells=some_cells({"vision": {"node.gpu": 1}, "speech": {"node.gpu": 1}})
         ),
@@ -40,13 +40,13 @@ async def stage() -> Stage:
     await stage.controller.lead("me")
     await stage.submit("own", "speech", least=1, most=1)
     await stage.add(WorkerStarted(job_id="own", workers={0: "n1"}))
-    await start_share(stage, "nb", priority=-1, card=1)
+    await start_share(stage, "nb", priority=-1, gpu=1)
     return stage
 
 
-async def start_share(stage: Stage, job_id: str, *, priority: int, card: int) -> None:
+async def start_share(stage: Stage, job_id: str, *, priority: int, gpu: int) -> None:
     spec = a_spec(job_id, virtual_cluster="speech", priority=priority, share=REQUEST, gpus_per_replica=Gpus(0))
-    share = ContainerGpus(cards=(card,), request=REQUEST)
+    share = ContainerGpus(gpus=(gpu,), request=REQUEST)
     await stage.add(JobSubmitted(spec=spec))
     await stage.controller.step()
     await stage.add(
@@ -85,7 +85,7 @@ async def test_share_on_an_idle_cell_leaves_it_for_a_guarantee_within_the_grace_
     assert (await verify(stage.store)).difference is None
 
 
-async def test_card_that_an_ended_or_canceled_share_has_not_left_yet_counts_as_free_and_not_as_others(
+async def test_gpu_that_an_ended_or_canceled_share_has_not_left_yet_counts_as_free_and_not_as_others(
     stage: Stage,
 ) -> None:
     await stage.add(JobCompleted(job_id="nb"))

@@ -10,7 +10,8 @@ from tests.builders import a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.lease import Lease
 from voda.domain.plan import Allocation, HaltJob, Plan, ResizeJob, StartJob, StopJob
-from voda.domain.state import Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate
 
 VALUES = [
     a_spec(),
@@ -51,8 +52,6 @@ def test_value_when_its_fields_are_not_named_is_refused(value: msgspec.Struct) -
     [
         (a_spec("a"), {"job_id": "a"}),
         (a_node("n1", gpus=4), {"name": "n1", "gpus": 4}),
-        (Settings(policy="fifo"), {"policy": "fifo"}),
-        (Settings(), {}),
         (Estimate(speedup=(0.0, 1.0)), {"speedup": (0.0, 1.0)}),
         (
             Job(spec=a_spec("a"), submitted_at=0.0, counted_at=0.0),

@@ -38,10 +38,8 @@ from voda.events.types import (
     NodeLeft,
     NodeUndrainRequested,
     PlanAdopted,
-    PolicyChanged,
     ProgramFailed,
-    RatelimitChanged,
-    RetentionChanged,
+    SettingsChanged,
     ShareAssigned,
     ShareReleased,
     ShareRequested,
@@ -90,10 +88,10 @@ TOLD: list[tuple[AnyFact, str]] = [
     (JobHaltRequested(job_id="a"), "halted"),
     (JobResumeRequested(job_id="a"), "resumed"),
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
-    (PolicyChanged(pool="default", policy="fifo"), "changed: policy = fifo"),
-    (RatelimitChanged(pool="default", ratelimit_s=0.0), "no rate limit"),
+    (SettingsChanged(pool="default", settings={"policy": "fifo"}), "changed: policy = fifo"),
+    (SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}), "changed: ratelimit_s = 0.0"),
     (
-        RetentionChanged(pool="default", retention_s=60.0, retention_bytes=5),
+        SettingsChanged(pool="default", settings={"retention_s": 60.0, "retention_bytes": 5}),
         "changed: retention_s = 60.0, retention_bytes = 5",
     ),
     (
@@ -115,7 +113,7 @@ TOLD: list[tuple[AnyFact, str]] = [
     (VirtualClustersApplied(pool="default", cells=CellsSpec()), "no virtual clusters any more"),
     (
         NodeChanged(node=a_node("n1", devices=(GpuDevice(memory_mib=16_000),))),
-        "is now 4 GPUs, 1 card to share",
+        "is now 4 GPUs, 1 GPU to share",
     ),
     (
         ShareAssigned(
@@ -123,8 +121,8 @@ TOLD: list[tuple[AnyFact, str]] = [
             pod_uid="u1",
             pod="ml/notebook",
             containers={
-                "main": ContainerGpus(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
-                "side": ContainerGpus(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
+                "main": ContainerGpus(gpus=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
+                "side": ContainerGpus(gpus=(1, 2), request=GpuRequest(devices=Gpus(2))),
             },
         ),
         "ml/notebook gets for main 250 milli and 4,096 MiB of GPU 0; for side GPUs 1, 2",
@@ -134,13 +132,13 @@ TOLD: list[tuple[AnyFact, str]] = [
             node="n1",
             pod_uid="u1",
             pod="ml/notebook",
-            containers={"main": ContainerGpus(cards=(0,), request=GpuRequest(memory_mib=4096))},
+            containers={"main": ContainerGpus(gpus=(0,), request=GpuRequest(memory_mib=4096))},
         ),
         "ml/notebook gets 4,096 MiB of GPU 0",
     ),
     (
         ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),
-        "ml/notebook has no card any more: the pod is gone",
+        "ml/notebook has no GPU any more: the pod is gone",
     ),
     (
         GangPlaced(pool="default", request=GANG, placement=(a_place("n1", "node"), a_place("n2", "node"))),
@@ -157,11 +155,11 @@ TOLD: list[tuple[AnyFact, str]] = [
     ),
     (
         ShareRequested(node="n1", pod_uid="u1", pod="ml/nb", containers={"gpu": GpuRequest(milli=250)}),
-        "ml/nb waits for cards that jobs can spare: gpu (250 milli)",
+        "ml/nb waits for GPUs that jobs can spare: gpu (250 milli)",
     ),
     (
         ShareRequestWithdrawn(node="n1", pod_uid="u1", pod="ml/nb", reason="the pod does not wait any more"),
-        "ml/nb waits for none of its cards any more: the pod does not wait any more",
+        "ml/nb waits for none of its GPUs any more: the pod does not wait any more",
     ),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
     (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),
@@ -170,7 +168,7 @@ TOLD: list[tuple[AnyFact, str]] = [
         "n1 cannot take a worker: 2 CPUs free, 4 needed",
     ),
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
-    (JobStalled(job_id="a", reason="its image is missing"), "is stalled: its image is missing"),
+    (JobStalled(job_id="a", reason=Said(text="its image is missing")), "is stalled: its image is missing"),
     (JobStalled(job_id="a"), "continues"),
     (
         JobBackedOff(

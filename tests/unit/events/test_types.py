@@ -26,7 +26,6 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
         "job.stalled",
         "plan.adopted",
         "program.failed",
-        "retention.changed",
         "worker.exited",
         "worker.started",
     }
@@ -49,7 +48,6 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
         "node.drain_requested",
         "node.undrain_requested",
         "program.failed",
-        "retention.changed",
         "share.assigned",
         "share.released",
         "share.request_withdrawn",

@@ -11,18 +11,18 @@ from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.sharing.rating.gpu_chooser import HIGHEST, GpuChooser
 from voda.sharing.rating.raters import RATERS
 
-CARD = GpuDevice(memory_mib=16_000)
+GPU = GpuDevice(memory_mib=16_000)
 
 
 def accounts(used: Mapping[str, int]) -> dict[str, SharingNode]:
-    """Return nodes of one card, of which one pod has so much."""
-    return {name: SharingNode(devices=(CARD,), pods=pods_of(name, milli)) for name, milli in used.items()}
+    """Return nodes of one GPU, of which one pod has so much."""
+    return {name: SharingNode(devices=(GPU,), pods=pods_of(name, milli)) for name, milli in used.items()}
 
 
 def pods_of(node: str, milli: int) -> dict[str, PodShares]:
     if not milli:
         return {}
-    containers = {"main": ContainerGpus(cards=(0,), request=share(milli))}
+    containers = {"main": ContainerGpus(gpus=(0,), request=share(milli))}
     return {f"on-{node}": PodShares(pod=f"ns/on-{node}", containers=containers, assigned_at=0.0)}
 
 
@@ -30,8 +30,8 @@ def verbs(used: Mapping[str, int], closed: Mapping[str, str] | None = None, *, m
     return ShareVerbs(GpuChooser(RATERS["binpack"]), accounts(used), closed or {}, most=most)
 
 
-def a_pod(milli: int = 300, *, has_cards_on: str = "") -> SharingPod:
-    return SharingPod(uid="u", key="ns/u", requests={"main": share(milli)}, has_cards_on=has_cards_on)
+def a_pod(milli: int = 300, *, has_gpus_on: str = "") -> SharingPod:
+    return SharingPod(uid="u", key="ns/u", requests={"main": share(milli)}, has_gpus_on=has_gpus_on)
 
 
 USED = {"a": 0, "b": 500, "full": 900, "c": 300, "d": 100}
@@ -63,8 +63,8 @@ def test_priorities_of_any_node_are_answered_also_where_filter_left_it_out() -> 
     assert [each.host for each in asked.prioritize(a_pod(), ("a", "b", "c"))] == ["a", "b", "c"]
 
 
-def test_node_where_the_pod_has_its_cards_already_is_among_the_best() -> None:
-    found = verbs(USED, most=1).filter(a_pod(has_cards_on="full"), tuple(USED))
+def test_node_where_the_pod_has_its_gpus_already_is_among_the_best() -> None:
+    found = verbs(USED, most=1).filter(a_pod(has_gpus_on="full"), tuple(USED))
     assert found.node_names == ("b", "full")
     assert not found.failed_nodes
 
@@ -72,4 +72,4 @@ def test_node_where_the_pod_has_its_cards_already_is_among_the_best() -> None:
 def test_node_that_is_closed_is_refused_and_takes_no_other_ones_place() -> None:
     found = verbs(USED, {"b": "busy", "elsewhere": "busy"}, most=2).filter(a_pod(), tuple(USED))
     assert found.node_names == ("c", "d")
-    assert found.failed_nodes == {"b": "busy", "full": "too little is left of the node's cards for main (gpu-core 30)"}
+    assert found.failed_nodes == {"b": "busy", "full": "too little is left of the node's GPUs for main (gpu-core 30)"}

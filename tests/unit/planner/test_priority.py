@@ -13,7 +13,8 @@ from tests.reasons import said
 from tests.views import with_priorities
 from voda.domain.job import Job
 from voda.domain.plan import Placement, Plan
-from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.priority import place as placed_by_priority

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.planner.eligibility import next_deadline_at, overdue_workers
 
 NODES = tuple(a_node(name) for name in ("n1", "n2", "n3"))

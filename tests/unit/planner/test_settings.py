@@ -7,7 +7,8 @@ import pytest
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import worded
 from voda.domain.plan import Allocation
-from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 

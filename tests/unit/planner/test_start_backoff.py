@@ -15,8 +15,9 @@ from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Said
+from voda.domain.settings import Settings
 from voda.domain.shares import PodShares, SharingNode
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState
 from voda.events.node_text import stuck_text
 from voda.events.types import (
     AnyFact,
@@ -130,7 +131,7 @@ def test_job_whose_gpus_another_one_still_holds_is_not_overdue_until_long_after_
     assert overdue_at(freed, NOW) == NOW + 620
 
 
-def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others_are_on_its_card() -> None:
+def test_job_with_a_part_of_a_gpu_is_not_overdue_until_a_gpu_is_free_or_others_are_on_its_gpu() -> None:
     share = {"share": GpuRequest(milli=250), "gpus_per_replica": Gpus(0)}
     shares = [a_job("a", **share), a_job("b", **share)]
     placement = {"a": ("n1",), "b": ("n1",)}
@@ -143,11 +144,11 @@ def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others
     assert [each.job_id for each in overdue(replace(view, jobs=runs), NOW + 9_999)] == ["a"]
 
 
-def test_job_whose_card_another_one_still_leaves_is_not_overdue() -> None:
+def test_job_whose_gpu_another_one_still_leaves_is_not_overdue() -> None:
     jobs = [a_job(name, share=GpuRequest(milli=500), gpus_per_replica=Gpus(0)) for name in "ab"]
     view = a_view(replace(jobs[0], workers={0: "n1"}), jobs[1], placement={"a": ("n1",), "b": ("n1",)})
     view = replace(view, plan=replace(view.plan, devices={"a": ((0,),), "b": ((0,),)}))
-    held = {"share": ContainerGpus(cards=(0,), request=GpuRequest(milli=500))}
+    held = {"share": ContainerGpus(gpus=(0,), request=GpuRequest(milli=500))}
     pods = {uid: PodShares(pod=uid, containers=held, assigned_at=0.0) for uid in ("a", "leaving")}
     account = SharingNode(devices=(GpuDevice(memory_mib=16_000),), pods=pods)
     full = replace(view, shares={"n1": account})
@@ -167,7 +168,7 @@ def test_halted_canceled_and_running_jobs_are_not_overdue() -> None:
 
 
 def test_job_with_workers_is_overdue_where_the_cluster_says_what_keeps_them_from_work() -> None:
-    job = rigid("a", workers=dict.fromkeys(range(4), "n1"), obstacle=Obstacle("no image", NOW + 10, 1))
+    job = rigid("a", workers=dict.fromkeys(range(4), "n1"), obstacle=Obstacle(Said(text="no image"), NOW + 10, 1))
     [late] = overdue(a_view(job), NOW + 130)
     assert (late.at_work, late.planned, late.reason) == (1, 4, Said(text="no image"))
 
@@ -241,7 +242,7 @@ def test_job_that_works_with_fewer_workers_keeps_them_and_gets_no_more() -> None
 def test_job_that_holds_its_gpus_again_is_stuck_no_more() -> None:
     healed = rigid("a", workers=dict.fromkeys(range(4), "n1"), backoff=a_backoff())
     assert planned(a_view(healed, rigid("b", submitted_at=5.0))).placement == {"a": ("n1",) * 4}
-    ill = replace(healed, obstacle=Obstacle("no image", NOW, 0))
+    ill = replace(healed, obstacle=Obstacle(Said(text="no image"), NOW, 0))
     assert planned(a_view(ill, rigid("b", submitted_at=5.0))).placement == {"b": ("n1",) * 4}
 
 
@@ -268,14 +269,14 @@ def test_request_of_the_user_begins_anew(request_: AnyFact) -> None:
 
 
 def test_obstacle_ends_with_the_stall_and_when_the_worker_starts_that_had_no_gpu() -> None:
-    stalled = JobStalled(job_id="a", reason="no pod", at_work=1, since=5.0)
+    stalled = JobStalled(job_id="a", reason=Said(text="no pod"), at_work=1, since=5.0)
     for end in (JobStalled(job_id="a"), WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"})):
         job = folded(*BEGINNING, (10.0, stalled), (20.0, end)).cluster.job("a")
         assert job is not None
         assert job.obstacle is None
     job = folded(*BEGINNING, (10.0, stalled), (20.0, WorkerStarted(job_id="a", workers={0: "n1"}))).cluster.job("a")
     assert job is not None
-    assert job.obstacle == Obstacle("no pod", 5.0, 1)
+    assert job.obstacle == Obstacle(Said(text="no pod"), 5.0, 1)
 
 
 # ---- delays

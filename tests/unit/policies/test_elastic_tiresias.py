@@ -4,7 +4,8 @@ from tests.builders import a_job, a_node, a_state
 from tests.reasons import said, sentences
 from tests.views import drawn_view
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate
 from voda.policies.elastic_tiresias import ElasticTiresias
 from voda.policies.toolkit.estimates import speedup
 

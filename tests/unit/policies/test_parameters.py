@@ -12,7 +12,7 @@ from tests.service import a_service
 from voda import policies as package
 from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import (
     changed_parameters,
@@ -21,7 +21,6 @@ from voda.policies.toolkit.parameters import (
     parse_assignments,
 )
 from voda.simulator.compare import contestants
-from voda.wire.pools import SettingsView
 
 _POLICY = '''
 """Patience: as FIFO, on no more than a share of the GPUs."""
@@ -83,8 +82,8 @@ async def test_policy_when_one_file_is_added_then_the_api_documents_takes_and_sh
         }
         change = {"policy": "thrifty", "parameters": {"thrifty": {"spared": 3}}}
         answer = await service.ask("PATCH", "/api/v1/pools/default/settings", body=change)
-        assert answer.as_a(SettingsView).parameters["thrifty"] == {"spared": 3}
-        assert service.backend.view.live.cluster.settings("default").parameters == {"thrifty": {"spared": 3}}
+        assert answer.as_a(Settings).parameters["thrifty"] == {"spared": 3}
+        assert service.backend.journal.view.live.cluster.settings("default").parameters == {"thrifty": {"spared": 3}}
 
 
 @pytest.mark.usefixtures("thrifty")

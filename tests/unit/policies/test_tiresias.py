@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Demoted, Promoted
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.policies.tiresias import Tiresias
 
 BEGIN = 1_609_459_200.0

@@ -10,6 +10,7 @@ from tests.manifests import a_torch_job
 from tests.reasons import said, worded
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -183,15 +184,15 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
 
 def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
     log = a_submitted_job()
-    log.add(JobStalled(job_id="a", reason="no image"), at=7)
-    assert (the(log).stall, the(log).explanation) == ("no image", "no image")
+    log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=7)
+    assert (the(log).obstacle, the(log).explanation) == ("no image", "no image")
     assert folded(log).changed_jobs == {"a"}
     log.add(JobStalled(job_id="a"), at=8)
-    assert the(log).stall == ""
-    log.add(JobStalled(job_id="a", reason="no image"), at=9)
+    assert the(log).stall is None
+    log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=9)
     log.add(JobFailed(job_id="a", reason="out of memory"), at=10)
-    log.add(JobStalled(job_id="a", reason="no pods"), at=11)
-    assert (the(log).stall, the(log).explanation) == ("", "out of memory")
+    log.add(JobStalled(job_id="a", reason=Said(text="no pods")), at=11)
+    assert (the(log).stall, the(log).explanation) == (None, "out of memory")
 
 
 def test_action_that_failed_is_counted_and_told() -> None:

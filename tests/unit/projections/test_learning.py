@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_spec
 from voda.domain.job import Job
-from voda.domain.state import Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,

@@ -11,8 +11,9 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Waits
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.events.node_text import refusal_text
 from voda.events.types import (
     AnyFact,
@@ -39,9 +40,8 @@ from voda.events.types import (
     NodeLeft,
     NodeUndrainRequested,
     PlanAdopted,
-    PolicyChanged,
     ProgramFailed,
-    RatelimitChanged,
+    SettingsChanged,
     ShareAssigned,
     ShareReleased,
     ShareRequested,
@@ -147,9 +147,9 @@ def test_replicas_that_were_done_may_run_again_where_their_job_is_stuck_and_its_
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=10)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(WorkerExited(job_id="a", workers=(1, 2), cause="failed"), at=21)
-    log.add(JobStalled(job_id="a", reason="worker 1 has no pod", at_work=1, run_again=()), at=22)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 1 has no pod"), at_work=1, run_again=()), at=22)
     assert folded(log).state("default").jobs["a"].done == (0,)
-    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", run_again=(0,)), at=23)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 0 has 0 GPUs free"), run_again=(0,)), at=23)
     job = folded(log).state("default").jobs["a"]
     assert (job.done, job.done_of) == ((), 3)
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=30)
@@ -164,7 +164,7 @@ def test_replicas_that_were_done_may_all_run_again_where_an_older_voda_says_that
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(JobStalled(job_id="a"), at=21)
     assert folded(log).state("default").jobs["a"].done == (0,)
-    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free"), at=22)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 0 has 0 GPUs free")), at=22)
     assert folded(log).state("default").jobs["a"].done == ()
 
 
@@ -254,9 +254,19 @@ def test_drain_when_the_node_changes_its_pool_goes_with_it_and_ends_when_it_leav
 
 def test_settings_when_changed_keep_what_was_not_named() -> None:
     log = Log()
-    log.add(PolicyChanged(pool="default", policy="tiresias", parameters={"tiresias": {"demote_gpu_s": 10.0}}), at=0)
-    log.add(RatelimitChanged(pool="default", ratelimit_s=5.0), at=1)
-    log.add(PolicyChanged(pool="default", placer="packed", parameters={"tiresias": {"promote_knob": 2.0}}), at=2)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"policy": "tiresias", "parameters": {"tiresias": {"demote_gpu_s": 10.0}}}
+        ),
+        at=0,
+    )
+    log.add(SettingsChanged(pool="default", settings={"ratelimit_s": 5.0}), at=1)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"placer": "packed", "parameters": {"tiresias": {"promote_knob": 2.0}}}
+        ),
+        at=2,
+    )
     settings = folded(log).settings("default")
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("tiresias", "packed", 5.0)
     assert settings.parameters == {"tiresias": {"demote_gpu_s": 10.0, "promote_knob": 2.0}}
@@ -417,11 +427,11 @@ def test_gang_when_pods_join_and_leave_has_its_cells_until_the_last_one_is_gone(
     assert live.state("default").gangs == {}
 
 
-CARDS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
+GPUS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
 SHARES = [
-    ContainerGpus(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
-    ContainerGpus(cards=(1,), request=GpuRequest(milli=600)),
-    ContainerGpus(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
+    ContainerGpus(gpus=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
+    ContainerGpus(gpus=(1,), request=GpuRequest(milli=600)),
+    ContainerGpus(gpus=(0, 1), request=GpuRequest(devices=Gpus(2))),
 ]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
@@ -443,7 +453,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobHaltRequested, job_id=JOBS, reason=st.sampled_from(["", "halted by ann"])),
     st.builds(JobResumeRequested, job_id=JOBS),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
-    st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), CARDS[:1], CARDS]))),
+    st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), GPUS[:1], GPUS]))),
     st.builds(
         ShareAssigned,
         node=NODES,
@@ -525,7 +535,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-17": (_POOL, 33, 13)}
+_KEPT = {"live-18": (_POOL, 33, 13)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

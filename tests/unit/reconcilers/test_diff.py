@@ -326,23 +326,23 @@ def test_diff_when_a_job_waits_for_its_next_try_starts_nothing_of_it() -> None:
     assert diff(state, replace(shown, retries={"a": 1008.0})) == ()
 
 
-# ---- parts of cards
+# ---- parts of GPUs
 
 
-def shares_of(**cards: int) -> SharingNode:
-    """Return the account of a node of two cards; job -> the card of which it has 600 milli."""
+def shares_of(**gpus: int) -> SharingNode:
+    """Return the account of a node of two GPUs; job -> the GPU of which it has 600 milli."""
     pods = {
         job_id: PodShares(
             pod=job_id,
-            containers={"share": ContainerGpus(cards=(card,), request=GpuRequest(milli=600))},
+            containers={"share": ContainerGpus(gpus=(gpu,), request=GpuRequest(milli=600))},
             assigned_at=0.0,
         )
-        for job_id, card in cards.items()
+        for job_id, gpu in gpus.items()
     }
     return SharingNode(devices=(GpuDevice(), GpuDevice()), pods=pods)
 
 
-def test_share_starts_once_a_card_has_room_and_whole_workers_once_no_share_is_on_theirs() -> None:
+def test_share_starts_once_a_gpu_has_room_and_whole_workers_once_no_share_is_on_theirs() -> None:
     nodes = [a_node("n1", gpus=2)]
     share = a_job("s", share=GpuRequest(milli=400), gpus_per_replica=Gpus(0))
     state = a_state(jobs=[a_job("a"), share], placement={"s": ("n1",), "a": ("n1",)})
@@ -356,7 +356,7 @@ def test_share_starts_once_a_card_has_room_and_whole_workers_once_no_share_is_on
     assert started({}, shares_of(x=0)) == {"s", "a"}
 
 
-def test_share_whose_card_is_planned_comes_beside_those_of_its_card_alone_and_waits_for_their_room() -> None:
+def test_share_whose_gpu_is_planned_comes_beside_those_of_its_gpu_alone_and_waits_for_their_room() -> None:
     shares = [a_job(name, share=GpuRequest(milli=400), gpus_per_replica=Gpus(0)) for name in ("s", "t", "u")]
     state = a_state(jobs=shares, placement=dict.fromkeys(("s", "t", "u"), ("n1",)))
     state = replace(state, plan=replace(state.plan, devices={"s": ((0,),), "t": ((0,),), "u": ((1,),)}))
@@ -367,13 +367,13 @@ def test_share_whose_card_is_planned_comes_beside_those_of_its_card_alone_and_wa
         shown = replace(shown, gpus_per_replica=dict.fromkeys(there, Gpus(0)))
         return {action.job_id: action.beside for action in diff(state, shown) if isinstance(action, StartJob)}
 
-    assert started(shares_of()) == {"s": ("t",), "t": ("s",)}  # u when it is seen on which card they are
+    assert started(shares_of()) == {"s": ("t",), "t": ("s",)}  # u when it is seen on which GPU they are
     assert started(shares_of(t=0)) == {"s": ("t",), "u": ()}
-    # The card of another has room, and is not theirs.
+    # The GPU of another has room, and is not theirs.
     assert started(shares_of(x=0), gpus=1) == {}
-    # What leaves the card, and the plan has not any more, has to be gone.
+    # What leaves the GPU, and the plan has not any more, has to be gone.
     leaving = shares_of(t=0)
     leaving.pods["x"] = replace(
-        leaving.pods["t"], containers={"share": ContainerGpus(cards=(0,), request=GpuRequest(milli=1))}
+        leaving.pods["t"], containers={"share": ContainerGpus(gpus=(0,), request=GpuRequest(milli=1))}
     )
     assert started(leaving) == {"u": ()}

@@ -206,15 +206,15 @@ def test_resync_when_a_failed_worker_is_tried_again_later_says_when() -> None:
     )
 
 
-def an_account(**cards: int) -> SharingNode:
-    """Return the account of a node of two cards; job -> the card of which it has 250 milli."""
+def an_account(**gpus: int) -> SharingNode:
+    """Return the account of a node of two GPUs; job -> the GPU of which it has 250 milli."""
     pods = {
         job_id: PodShares(
             pod=f"default/{job_id}",
-            containers={"share": ContainerGpus(cards=(card,), request=GpuRequest(milli=250))},
+            containers={"share": ContainerGpus(gpus=(gpu,), request=GpuRequest(milli=250))},
             assigned_at=0.0,
         )
-        for job_id, card in cards.items()
+        for job_id, gpu in gpus.items()
     }
     return SharingNode(devices=(GpuDevice(), GpuDevice()), pods=pods)
 

@@ -45,15 +45,13 @@ class Stage:
         self.store = store or MemoryStore()
         self.use(UnwillingCluster([a_node("n1")], now=self.clock.now))
 
-    def use(self, cluster: UnwillingCluster, *, jobs: str = "ab", concurrency: int = 1, jitter: float = 0.0) -> None:
+    def use(self, cluster: UnwillingCluster, *, jobs: str = "ab", concurrency: int = 1) -> None:
         """Begin anew with that cluster."""
         self.cluster = cluster
         for job_id in jobs:
             cluster.admit(a_spec(job_id, max_replicas=4), PROFILE)
         watcher = Watcher(store=self.store, clock=self.clock)
-        self.reconciler = WorkerReconciler(
-            cluster=cluster, watcher=watcher, clock=self.clock, concurrency=concurrency, jitter=jitter
-        )
+        self.reconciler = WorkerReconciler(cluster=cluster, watcher=watcher, clock=self.clock, concurrency=concurrency)
 
     async def step(self, placement: Placement, *, jobs: str = "ab") -> int:
         async def current() -> ClusterState:
@@ -158,17 +156,6 @@ async def test_pause_when_the_cluster_asks_for_one_is_at_least_that_long(stage: 
     stage.use(BusyCluster([a_node("n1")], now=stage.clock.now))
     assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
     assert stage.reconciler.resume_at == 1007.5
-
-
-async def test_pause_when_many_fail_together_then_each_is_a_little_longer_by_its_own_chance(stage: Stage) -> None:
-    stage.cluster.refuses = (StartJob,)
-    stage.use(stage.cluster, jitter=0.5)
-    await stage.step({"a": ("n1",)})
-    resume_at = stage.reconciler.resume_at
-    assert 1001.0 < resume_at < 1001.5
-    stage.use(stage.cluster, jitter=0.5)
-    await stage.step({"a": ("n1",)})
-    assert stage.reconciler.resume_at == resume_at
 
 
 class SlowCluster(UnwillingCluster):

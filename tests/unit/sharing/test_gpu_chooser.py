@@ -1,4 +1,4 @@
-"""Nodes and cards chosen by the accounts of shares: followed as they change, by every rater, as if rated anew."""
+"""Nodes and GPUs chosen by the accounts of shares: followed as they change, by every rater, as if rated anew."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,20 +16,20 @@ from voda.sharing.rating.pod import PodRequest
 from voda.sharing.rating.raters import RATERS, RatingContext
 from voda.sharing.rating.raters.binpack import Binpack
 
-CARD = GpuDevice(memory_mib=16_000)
+GPU = GpuDevice(memory_mib=16_000)
 
 
-def accounts(nodes: int = 3, cards: int = 2) -> dict[str, SharingNode]:
-    return {f"n{number}": SharingNode(devices=(CARD,) * cards) for number in range(nodes)}
+def accounts(nodes: int = 3, gpus: int = 2) -> dict[str, SharingNode]:
+    return {f"n{number}": SharingNode(devices=(GPU,) * gpus) for number in range(nodes)}
 
 
 def a_request(*containers: GpuRequest) -> PodRequest:
     return PodRequest(containers=containers)
 
 
-def give(account: SharingNode, uid: str, request: GpuRequest, *cards: int) -> None:
-    """Give a pod its cards, as an event does."""
-    containers = {"main": ContainerGpus(cards=cards, request=request)}
+def give(account: SharingNode, uid: str, request: GpuRequest, *gpus: int) -> None:
+    """Give a pod its GPUs, as an event does."""
+    containers = {"main": ContainerGpus(gpus=gpus, request=request)}
     account.pods[uid] = PodShares(pod=f"ns/{uid}", containers=containers, assigned_at=0.0)
     account.version += 1
 
@@ -42,7 +42,7 @@ def chooser_of(found: dict[str, SharingNode], pod: PodRequest, rater: str = "bin
 
 @pytest.mark.parametrize("rater", list(RATERS))
 @pytest.mark.parametrize("request_", [share(300), share(300, 4_000), share(0, 4_000), whole(1), whole(2)], ids=str)
-def test_any_rater_when_nothing_is_used_prefers_one_node_alone_and_picks_cards_there(
+def test_any_rater_when_nothing_is_used_prefers_one_node_alone_and_picks_gpus_there(
     rater: str, request_: GpuRequest
 ) -> None:
     pod = a_request(request_)
@@ -50,9 +50,9 @@ def test_any_rater_when_nothing_is_used_prefers_one_node_alone_and_picks_cards_t
     found = chooser.preferences(["n2", "n0", "n1", "other"], pod, "u")
     assert found.keys() == {"n0", "n1", "n2"}
     assert sorted(found.values())[-2] < HIGHEST == max(found.values())
-    cards = chooser.cards(max(found, key=lambda name: found[name]), pod, "u")
-    assert cards is not None
-    assert [len(each) for each in cards] == [request_.count]
+    gpus = chooser.gpus(max(found, key=lambda name: found[name]), pod, "u")
+    assert gpus is not None
+    assert [len(each) for each in gpus] == [request_.count]
 
 
 def test_first_of_equal_nodes_is_preferred_whatever_the_order_of_the_question() -> None:
@@ -95,9 +95,9 @@ def test_scores_that_do_not_depend_on_the_expected_pods_are_kept_when_others_are
         chooser.follow(found, pod, changes)
         wanted = chooser.preferences(tuple(found), pod, "u")
         best = max(wanted, key=lambda name: wanted[name])
-        cards = chooser.cards(best, pod, "u")
-        assert cards is not None
-        give(found[best], f"u{number}", share(100), *cards[0])
+        gpus = chooser.gpus(best, pod, "u")
+        assert gpus is not None
+        give(found[best], f"u{number}", share(100), *gpus[0])
         changes.add(best)
     # Each node once, and then those that changed; full ones have no score.
     assert rater.scored <= len(found) + 299
@@ -115,9 +115,9 @@ def test_accounts_that_are_followed_by_their_changes_are_rated_as_if_all_were_co
             case 0 | 1:
                 give(found[changed], f"u{step}", share(600), 0)
             case 2:
-                found[changed].devices = (CARD, CARD)
+                found[changed].devices = (GPU, GPU)
             case 3:
-                found[changed] = SharingNode(devices=(CARD,))
+                found[changed] = SharingNode(devices=(GPU,))
         changes.add(changed)
 
 
@@ -127,38 +127,38 @@ def test_account_when_it_changes_is_followed() -> None:
     give(found["n0"], "a", share(600), 0)
     chooser.follow(found, pod)
     assert chooser.preferences(["n0", "n1"], pod, "u").keys() == {"n1"}
-    assert chooser.cards("n0", pod, "u") is None
+    assert chooser.gpus("n0", pod, "u") is None
     found["n0"].pods.clear()
     found["n0"].version += 1
-    found["n2"] = SharingNode(devices=(CARD, CARD))
+    found["n2"] = SharingNode(devices=(GPU, GPU))
     del found["n1"]
     chooser.follow(found, pod)
     assert chooser.preferences(["n0", "n1", "n2"], pod, "u").keys() == {"n0", "n2"}
 
 
-def test_node_when_its_cards_change_is_read_anew() -> None:
+def test_node_when_its_gpus_change_is_read_anew() -> None:
     found, pod = accounts(1, 1), a_request(share(300, 17_000))
     chooser = chooser_of(found, pod)
-    assert reasons(chooser, ["n0"], pod) == {"n0": "the node's cards are too few or too small for all"}
+    assert reasons(chooser, ["n0"], pod) == {"n0": "the node's GPUs are too few or too small for all"}
     found["n0"].devices = (GpuDevice(memory_mib=20_000),)
     chooser.follow(found, pod)
-    assert chooser.cards("n0", pod, "u") == ((0,),)
+    assert chooser.gpus("n0", pod, "u") == ((0,),)
 
 
 def test_refusal_is_final_where_an_unused_node_would_not_do_either() -> None:
     found, pod = accounts(2, 2), a_request(whole(2))
-    found["n1"].devices = (CARD,)
+    found["n1"].devices = (GPU,)
     found["n2"] = SharingNode()
     give(found["n0"], "a", share(100), 0)
     assert reasons(chooser_of(found, pod), ["n0", "n1", "n2", "n9"], pod) == {
-        "n0": "too little is left of the node's cards for all",
-        "n1": "the node's cards are too few or too small for all",
-        "n2": "the node has no cards to share",
-        "n9": "the node has no cards to share",
+        "n0": "too little is left of the node's GPUs for all",
+        "n1": "the node's GPUs are too few or too small for all",
+        "n2": "the node has no GPUs to share",
+        "n9": "the node has no GPUs to share",
     }
     (_, first), *others = said = chooser_of(found, pod).refusals(["n0", "n1"], pod, "all")
     assert (first, len(others), [each.is_final for each, _ in said]) == (["n0"], 1, [False, True])
-    assert reasons(chooser_of({}, pod), ["n0"], pod) == {"n0": "the node has no cards to share"}
+    assert reasons(chooser_of({}, pod), ["n0"], pod) == {"n0": "the node has no GPUs to share"}
 
 
 def reasons(chooser: GpuChooser, names: Sequence[str], pod: PodRequest) -> Mapping[str, str]:
@@ -192,12 +192,12 @@ def test_chooser_that_follows_answers_as_one_that_reads_all_anew_and_gives_only_
         wanted = chooser.preferences(names, pod, "u")
         assert wanted == anew.preferences(names, pod, "u")
         for name in names:
-            assert chooser.cards(name, pod, "u") == anew.cards(name, pod, "u")
+            assert chooser.gpus(name, pod, "u") == anew.gpus(name, pod, "u")
         if wanted:
             node = found[max(wanted, key=lambda name: wanted[name])]
-            [cards] = chooser.cards(max(wanted, key=lambda name: wanted[name]), pod, "u") or ()
-            assert node.refusal({"main": ContainerGpus(cards=cards, request=request)}) == ""
-            give(node, f"u{number}", request, *cards)
+            [gpus] = chooser.gpus(max(wanted, key=lambda name: wanted[name]), pod, "u") or ()
+            assert node.refusal({"main": ContainerGpus(gpus=gpus, request=request)}) == ""
+            give(node, f"u{number}", request, *gpus)
         if leaves and (node := found["n0"]).pods:
             del node.pods[next(iter(node.pods))]
             node.version += 1

@@ -12,7 +12,8 @@ from voda.controller.follower import catch_up
 from voda.domain.dependency import Dependency
 from voda.domain.job import JobSpec, Phase
 from voda.domain.job_array import ArrayTask
-from voda.domain.state import Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import linear_speedup
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,
@@ -20,8 +21,7 @@ from voda.events.types import (
     JobCompleted,
     JobSubmitted,
     NodeJoined,
-    PolicyChanged,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerStarted,
 )
 from voda.policies import POLICIES
@@ -81,8 +81,8 @@ async def simulated(
     ]
     initial = InitialState(
         facts=(
-            PolicyChanged(pool="default", policy=policy),
-            RatelimitChanged(pool="default", ratelimit_s=10.0),
+            SettingsChanged(pool="default", settings={"policy": policy}),
+            SettingsChanged(pool="default", settings={"ratelimit_s": 10.0}),
             *(NodeJoined(node=node) for node in NODES),
         ),
         scheduled=tuple(

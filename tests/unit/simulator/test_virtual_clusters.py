@@ -7,7 +7,7 @@ from tests.replay.test_golden_plans import rewritten
 from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
 from voda.domain.state import linear_speedup
 from voda.events.envelope import Event
-from voda.events.types import AnyFact, NodeJoined, PlanAdopted, RatelimitChanged, VirtualClustersApplied
+from voda.events.types import AnyFact, NodeJoined, PlanAdopted, SettingsChanged, VirtualClustersApplied
 from voda.simulator.engine import InitialState, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 from voda.timetravel.verify import verify
@@ -31,7 +31,7 @@ async def simulated() -> SimulationRun:
     )
     clusters = CellsSpec(virtual_clusters={"vision": QUOTA, "speech": QUOTA})
     facts: tuple[AnyFact, ...] = (
-        RatelimitChanged(pool="default", ratelimit_s=1.0),
+        SettingsChanged(pool="default", settings={"ratelimit_s": 1.0}),
         *(NodeJoined(node=node) for node in NODES),
         VirtualClustersApplied(pool="default", cells=clusters),
     )

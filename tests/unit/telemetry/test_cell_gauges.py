@@ -24,7 +24,7 @@ async def a_pool_of_two_teams() -> AsyncIterator[tuple[Service, CellGauges]]:
     """Yield a pool of two racks of two nodes of four GPUs, and what shows its cells."""
     async with a_service(nodes={node.name: 4 for node in NODES}) as service:
         await service.happens(VirtualClustersApplied(pool="default", cells=TWO_TEAMS))
-        yield service, CellGauges(service.backend)
+        yield service, CellGauges(service.backend.journal.view, service.backend.pools)
 
 
 async def shown(gauges: CellGauges, name: str, **labels: str) -> Mapping[str, float]:
@@ -40,7 +40,7 @@ async def shown(gauges: CellGauges, name: str, **labels: str) -> Mapping[str, fl
 
 async def test_gauges_when_a_pool_has_no_virtual_clusters_are_absent() -> None:
     async with a_service() as service:
-        gauges = CellGauges(service.backend)
+        gauges = CellGauges(service.backend.journal.view, service.backend.pools)
         await gauges.refresh()
         assert list(gauges.collect()) == []
         answer = await service.ask("GET", "/metrics")
@@ -106,9 +106,9 @@ async def test_cells_when_nothing_of_them_has_changed_are_not_looked_at_again(
 async def test_gauges_when_registered_have_unique_names() -> None:
     async with a_service() as service:
         registry = CollectorRegistry()
-        registry.register(CellGauges(service.backend))
+        registry.register(CellGauges(service.backend.journal.view, service.backend.pools))
         with pytest.raises(ValueError, match="Duplicated"):
-            registry.register(CellGauges(service.backend))
+            registry.register(CellGauges(service.backend.journal.view, service.backend.pools))
 
 
 def test_figures_when_there_are_many_virtual_clusters_show_the_last_as_one() -> None:
@@ -128,6 +128,6 @@ def test_guarantees_when_the_nodes_for_them_have_left_are_lost() -> None:
 
 
 def _plan_for(service: Service) -> PlanAdopted:
-    fact = replan(service.backend.view.live.state("default"))
+    fact = replan(service.backend.journal.view.live.state("default"))
     assert fact is not None
     return fact

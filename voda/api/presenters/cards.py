@@ -1,6 +1,6 @@
-"""The cards of a node as the API shows them: what is free of each, who has shares of it, and which job all.
+"""The GPUs of a node as the API shows them: what is free of each, who has shares of it, and which job all.
 
-Rule: a share of a card that is gone stays visible until it is released.
+Rule: a share of a GPU that is gone stays visible until it is released.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ _NO_JOBS: Final[Mapping[int, str]] = {}
 
 
 def cards_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[CardView, ...]:
-    """Return the cards of a node by index, with those that are gone and of which pods still have shares; `jobs`: card
+    """Return the GPUs of a node by index, with those that are gone and of which pods still have shares; `jobs`: GPU
     -> the job that has all of it, where that is known.
     """
     free, shares = node.free(), _shares(node)
@@ -43,11 +43,11 @@ def cards_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[Car
 
 
 def _shares(node: SharingNode) -> Mapping[int, Sequence[ShareView]]:
-    """Return card -> who has some of it, in the order of assignment."""
+    """Return GPU -> who has some of it, in the order of assignment."""
     found = defaultdict[int, list[ShareView]](list)
     for uid, pod in node.pods.items():
         for container, share in pod.containers.items():
-            for card in share.cards:
+            for card in share.gpus:
                 is_known = share.request.devices and card < len(node.devices)
                 found[card].append(
                     ShareView(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from voda.events.envelope import Event
 from voda.events.event_text import describe
 from voda.events.types import AnyFact, JobSubmitted
-from voda.wire.base import instant, view_of
+from voda.wire.base import view_of
 from voda.wire.events import EventView
 
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ class EventFrames:
 def event_of(event: Event, *, with_manifest: bool = False) -> EventView:
     """Return an event; a manifest, which may be long, only where it was asked for."""
     data = msgspec.to_builtins(_fact(event.data, with_manifest), str_keys=True)
-    return view_of(EventView, event, recorded_at=instant(event.recorded_at), message=describe(event), data=data)
+    return view_of(EventView, event, message=describe(event), data=data)
 
 
 def frame_of(event: Event, *, with_manifest: bool = False) -> bytes:

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from voda.api.presenters.queue_places import QueuePlaces
 from voda.application.read_model import ReadModel
 from voda.domain.job import JobSpec
+from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
-from voda.simulator.whatif.forecast import ExpectedTimes
 from voda.wire.base import Instant, View, instant, view_of
 from voda.wire.jobs import (
     ArrayTaskView,
@@ -60,55 +60,23 @@ def job_of(
     return view_of(
         JobView,
         record,
-        job_id=spec.job_id,
+        job,
+        spec,
         name=spec.name or spec.job_id,
-        namespace=spec.namespace,
-        user=spec.user,
-        pool=spec.pool,
         pools=tuple(spec.pools),
-        kind=spec.kind,
-        labels=spec.labels,
-        priority=spec.priority,
-        virtual_cluster=spec.virtual_cluster,
-        pinned_cell=spec.pinned_cell,
-        interruption=job.interruption,
-        min_replicas=spec.min_replicas,
-        max_replicas=spec.max_replicas,
         requested_replicas=spec.requested,
-        gpus_per_replica=spec.gpus_per_replica,
         share=share_of(spec),
-        replicas=job.replicas,
-        gpus=job.gpus,
         planned_replicas=len(record.planned),
         reason=record.present_reason,
         message=record.explanation,
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
-        submitted_at=instant(job.submitted_at),
-        started_at=instant(job.first_started_at),
-        finished_at=instant(record.finished_at),
-        running_s=job.running_s,
-        waiting_s=job.waiting_s,
-        counted_at=instant(job.counted_at),
+        started_at=job.first_started_at,
         gpu_s=job.attained_service_gpu_s,
-        restarts=job.restarts,
-        failures=job.failures,
-        next_try_at=instant(record.next_try_at),
-        silent_since=instant(record.silent_since),
-        progress=_progress(record),
+        progress=view_of(ProgressView, record, job, spec),
         forecast=_forecast(record, forecast, forecast_at, place),
         revision=str(record.revision),
         after=tuple(view_of(DependencyView, dependency) for dependency in spec.after),
         array=view_of(ArrayTaskView, spec.array) if spec.array is not None else None,
-    )
-
-
-def _progress(record: JobRecord) -> ProgressView:
-    return ProgressView(
-        epochs_done=record.job.epochs_done,
-        epochs=record.spec.epochs,
-        epoch_s=record.epoch_s,
-        metrics=record.metrics,
-        reported_at=instant(record.reported_at),
     )
 
 
@@ -117,20 +85,15 @@ def array_of(tasks: Sequence[JobRecord]) -> ArrayView:
     spec = tasks[0].spec
     assert spec.array is not None, "they are tasks of an array"
     ends = [task.finished_at for task in tasks]
-    return ArrayView(
-        array_id=spec.array.array_id,
-        name=spec.array.name,
-        namespace=spec.namespace,
-        user=spec.user,
-        pool=spec.pool,
-        indices=spec.array.indices,
-        count=spec.array.count,
-        at_once=spec.array.at_once,
+    return view_of(
+        ArrayView,
+        spec.array,
+        spec,
         states=Counter(_state(task) for task in tasks),
         replicas=sum(task.job.replicas for task in tasks),
         gpu_s=sum(task.job.attained_service_gpu_s for task in tasks),
-        submitted_at=instant(min(task.job.submitted_at for task in tasks)),
-        finished_at=instant(None if None in ends else max(end for end in ends if end is not None)),
+        submitted_at=min(task.job.submitted_at for task in tasks),
+        finished_at=None if None in ends else max(end for end in ends if end is not None),
     )
 
 
@@ -144,7 +107,7 @@ def _state(record: JobRecord) -> str:
 
 def reports_of(record: JobRecord) -> ReportList:
     """Return what a job reported, oldest first."""
-    return ReportList(items=tuple(view_of(ReportView, one, reported_at=instant(one.at)) for one in record.reports))
+    return ReportList(items=tuple(view_of(ReportView, one, reported_at=one.at) for one in record.reports))
 
 
 def _waits(record: JobRecord) -> bool:
@@ -224,5 +187,5 @@ class JobJsonCache:
 
 
 def share_of(spec: JobSpec) -> GpuShareView | None:
-    """Return the part of a card that a job asks for; None: whole GPUs."""
+    """Return the part of a GPU that a job asks for; None: whole GPUs."""
     return None if spec.share is None else view_of(GpuShareView, spec.share)

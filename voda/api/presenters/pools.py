@@ -8,24 +8,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from voda.api.presenters.cards import cards_of
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState
 from voda.events.reason_text import reason_text
 from voda.policies.toolkit.parameters import parameters_in_force
-from voda.wire.base import instant, view_of
-from voda.wire.pools import CardView, NodeView, PlanView, PoolView, SettingsView
+from voda.wire.base import view_of
+from voda.wire.pools import CardView, NodeView, PlanView, PoolView
 
 _DIGITS = 16
 
 
-def settings_of(settings: Settings) -> SettingsView:
-    """Return the settings in force."""
-    return view_of(SettingsView, settings, parameters=parameters_in_force(settings))
+def settings_of(settings: Settings) -> Settings:
+    """Return the settings with the parameters of all policies as they are in force."""
+    return replace(settings, parameters=parameters_in_force(settings))
 
 
 def pool_of(state: ClusterState) -> PoolView:
@@ -43,7 +45,7 @@ def pool_of(state: ClusterState) -> PoolView:
         settings=settings_of(state.settings),
         revision="",
     )
-    return msgspec.structs.replace(pool, revision=revision_of(pool))
+    return replace(pool, revision=revision_of(pool))
 
 
 def revision_of(record: msgspec.Struct) -> str:
@@ -52,13 +54,13 @@ def revision_of(record: msgspec.Struct) -> str:
 
 
 def nodes_of(
-    state: ClusterState, shares: Mapping[str, SharingNode], job_cards: Callable[[str], Mapping[int, str]]
+    state: ClusterState, shares: Mapping[str, SharingNode], job_gpus: Callable[[str], Mapping[int, str]]
 ) -> tuple[NodeView, ...]:
-    """Return the nodes of a pool by name; `shares` are the accounts of shared cards by node, `job_cards` returns of a
-    node card -> the job that has all of it, where that is known.
+    """Return the nodes of a pool by name; `shares` are the accounts of shared GPUs by node, `job_gpus` returns of a
+    node GPU -> the job that has all of it, where that is known.
     """
     gpus = _gpus_by_node(state.jobs.values())
-    cards = {name: cards_of(account, job_cards(name)) for name, account in shares.items() if name in state.nodes}
+    cards = {name: cards_of(account, job_gpus(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
         _node(state, node, gpus.get(name, {}), cards.get(name, ())) for name, node in sorted(state.nodes.items())
     )
@@ -66,7 +68,7 @@ def nodes_of(
 
 def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
     """Return a plan, which the event at `position` adopted (0 = none yet), and the jobs that it placed otherwise."""
-    decided_at = instant(plan.decided_at) if plan.number else None
+    decided_at = plan.decided_at if plan.number else None
     messages = {job_id: reason_text(reason) for job_id, reason in plan.reasons.items()}
     return view_of(PlanView, plan, position=position, decided_at=decided_at, messages=messages, changed=tuple(changed))
 
@@ -89,8 +91,8 @@ def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], cards: tuple
         used_gpus=used,
         free_gpus=max(0, node.usable_gpus - used),
         drain_reason=state.drains.get(node.name, ""),
-        silent_since=since if since is None else instant(since),
-        workers_stay_until=until if until is None else instant(until),
+        silent_since=since,
+        workers_stay_until=until,
         jobs=dict(sorted(jobs.items())),
         devices=cards,
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from voda.application.read_model import ReadModel
 from voda.domain.job import Job
-from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.domain.plan import ExpectedTimes
 
 _MOST_LIVE: Final = 500
 """Live jobs of a pool; where there are more, each answer to a submission would look at them all."""

@@ -1,7 +1,7 @@
 """Usage as the API and the command line show it."""
 
 from voda.projections.usage import Usage, UsageKey, UsageRow
-from voda.wire.base import instant, view_of
+from voda.wire.base import view_of
 from voda.wire.housekeeping import UsageRowView, UsageView
 
 _HOUR_S = 3_600
@@ -11,9 +11,9 @@ MOST_ROWS = 10_000
 def usage_of(usage: Usage, by: UsageKey, user: str, *, most: int = MOST_ROWS) -> UsageView:
     """Return the usage in rows, no more than so many; of a long log this takes seconds, so it is for a thread."""
     rows = usage.rows(by)
-    return UsageView(
-        since=instant(usage.since),
-        until=instant(usage.until),
+    return view_of(
+        UsageView,
+        usage,
         by=by,
         user=user,
         rows=tuple(map(_row, rows[:most])),

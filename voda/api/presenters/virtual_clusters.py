@@ -75,11 +75,10 @@ def _spec(cells: CellsSpec, name: str) -> VirtualClusterSpec:
 
 
 def _quota(key: QuotaKey, use: QuotaUse) -> GuaranteeView:
-    return GuaranteeView(
-        chain=key.chain,
-        cell_type=key.cell_type,
-        pin=key.pin,
-        cells=use.cells,
+    return view_of(
+        GuaranteeView,
+        key,
+        use,
         cells_in_use=use.in_use,
         doomed_cells=use.doomed,
         gpus=use.leafs,

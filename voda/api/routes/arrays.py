@@ -3,6 +3,7 @@
 Rule: the tasks are canceled in one append, all or none.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from voda.api.presenters.jobs import array_of
 from voda.api.requests import json_response, printable_reason, query_of
 from voda.application import lookup
 from voda.application.change_job import cancel_array
+from voda.application.journal import Journal
 from voda.auth.callers import Caller, require_owner
 from voda.wire.jobs import ArrayView
 
@@ -26,10 +28,13 @@ class DeleteArrayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the jobs later.")] = ""
 
 
+@dataclass
 class ArrayRoutes(Routes):
     """The operations on arrays of jobs."""
 
     tag = "Jobs"
+
+    journal: Journal
 
     @Operation(
         "GET",
@@ -41,7 +46,7 @@ class ArrayRoutes(Routes):
     )
     async def get_array(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get an array of jobs."""
-        return json_response(array_of(lookup.array_of(self.backend, request.match_info["array"], caller)))
+        return json_response(array_of(lookup.array_of(self.journal.view, request.match_info["array"], caller)))
 
     @Operation(
         "DELETE",
@@ -57,8 +62,8 @@ class ArrayRoutes(Routes):
     async def delete_array(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel all tasks of an array."""
         query = query_of(request, DeleteArrayQuery)
-        tasks = lookup.array_of(self.backend, request.match_info["array"], caller)
+        tasks = lookup.array_of(self.journal.view, request.match_info["array"], caller)
         for task in tasks:
             require_owner(task.spec, caller, what="delete it")
-        await cancel_array(self.backend, tasks, caller, reason=printable_reason(query.reason))
+        await cancel_array(self.journal, tasks, caller, reason=printable_reason(query.reason))
         return json_response(array_of(tasks), status=202)

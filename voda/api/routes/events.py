@@ -11,20 +11,22 @@ from typing import Annotated, Final
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_future_position
 from voda.api.requests import json_response, query_of
 from voda.api.streams import StreamedResponse
 from voda.application import event_feed
-from voda.application.backend import Backend
 from voda.application.event_feed import EventFilter, EventHub
+from voda.application.journal import Journal
 from voda.application.lookup import job_id_then, spec_of
 from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
+from voda.log.store import EventStore
 from voda.projections.job_names import EXACT
 from voda.wire.events import EventList
 
@@ -73,14 +75,17 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     watch: Annotated[bool, Meta(description="Go on with what happens, as if text/event-stream was accepted.")] = False
 
 
+@dataclass
 class EventRoutes(Routes):
     """The operation on events."""
 
     tag = "Events"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._hub = EventHub(backend.view, EventFrames)
+    journal: Journal
+    limits: CallerLimits
+
+    def __post_init__(self) -> None:
+        self._hub = EventHub(self.journal.view, EventFrames)
 
     @Operation(
         "GET",
@@ -97,25 +102,25 @@ class EventRoutes(Routes):
     )
     async def list_events(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Read what happened, or watch what happens."""
-        query, backend = query_of(request, EventsQuery), self.backend
+        query, journal = query_of(request, EventsQuery), self.journal
         has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
-        wanted = await _filter(backend, query, caller)
+        wanted = await _filter(journal, query, caller)
         if query.watch or SSE in request.headers.get("Accept", ""):
             if query.until is not None:
                 raise InvalidField("until", "until is of pages of the past: leave it out when watching")
-            after = await _begin(backend, request, query)
-            stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
-            watch = EventStream(backend, self._hub, stream, wanted, has_manifest)
+            after = await _begin(journal, request, query)
+            stream = StreamedResponse(request, self.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
+            watch = EventStream(journal.store, self._hub, stream, wanted, has_manifest, self.limits.heartbeat_s)
             return await stream.run(lambda: watch.run(after))
         page = await event_feed.page(
-            backend.store, wanted, after=query.after or 0, limit=query.limit, until=query.until
+            journal.store, wanted, after=query.after or 0, limit=query.limit, until=query.until
         )
         refuse_future_position(query.after or 0, page.end)
         items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
         return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
 
 
-async def _filter(backend: Backend, query: EventsQuery, caller: Caller) -> EventFilter:
+async def _filter(journal: Journal, query: EventsQuery, caller: Caller) -> EventFilter:
     for kind in query.type:
         if kind not in TYPES:
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
@@ -123,8 +128,8 @@ async def _filter(backend: Backend, query: EventsQuery, caller: Caller) -> Event
         return EventFilter(types=frozenset(query.type))
     named = query.job
     if query.until is not None:
-        named = EXACT + await job_id_then(backend, named, caller, query.until)
-    spec = await spec_of(backend, named, caller)
+        named = EXACT + await job_id_then(journal, named, caller, query.until)
+    spec = await spec_of(journal, named, caller)
     return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
@@ -133,16 +138,16 @@ def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
     return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
 
 
-async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
+async def _begin(journal: Journal, request: web.Request, query: EventsQuery) -> int:
     after = query.after
     if resume := request.headers.get(_RESUME, ""):
         if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):
             raise InvalidField(_RESUME, f"{_RESUME} is {resume[:80]!r}, expected the id of an event: its position")
         after = int(resume)
     if after is None:
-        return backend.view.position
-    if after > backend.view.position:
-        refuse_future_position(after, await backend.store.position())
+        return journal.view.position
+    if after > journal.view.position:
+        refuse_future_position(after, await journal.store.position())
     return after
 
 
@@ -150,11 +155,12 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
 class EventStream:
     """One reader's stream: past events from the log by pages, then new ones from the hub."""
 
-    backend: Backend
+    store: EventStore
     hub: EventHub[EventFrames]
     stream: StreamedResponse
     wanted: EventFilter
     has_manifest: Callable[[Event], bool]
+    heartbeat_s: float
 
     async def run(self, after: int) -> None:
         """Send all events behind `after`, for ever."""
@@ -166,7 +172,7 @@ class EventStream:
     async def _past(self, after: int) -> int:
         """Send events from the log up to the hub's position; return the position reached."""
         while after < self.hub.position:
-            page = await event_feed.page(self.backend.store, self.wanted, after=after, limit=_PAGE)
+            page = await event_feed.page(self.store, self.wanted, after=after, limit=_PAGE)
             frames = [frame_of(event, with_manifest=self.has_manifest(event)) for event in page.events]
             after = page.last_position
             await self.stream.write(b"".join(frames) or _mark(after))
@@ -177,7 +183,7 @@ class EventStream:
         # Nothing is awaited between the last look at the hub's position and this.
         with self.hub.subscription(self.wanted) as subscription:
             while not subscription.is_late:
-                events = await subscription.next(self.backend.limits.heartbeat_s)
+                events = await subscription.next(self.heartbeat_s)
                 if events:
                     await self._send(
                         one.full_frame if self.has_manifest(one.event) else one.frame

@@ -6,11 +6,13 @@ docs/migrating-from-hived.md.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
-from voda.api.operation import SCHEDULERS, Operation, PodBackedRoutes, RequestBody, Response
+from voda.api.admission import CallerLimits
+from voda.api.operation import SCHEDULERS, Operation, RequestBody, Response, Routes
 from voda.api.problems import UnreadableBody
 from voda.api.requests import json_response, raw_body
 from voda.auth.callers import Caller
@@ -28,6 +30,7 @@ from voda.extender.wire import (
 )
 from voda.hived.inspection import affinity_group, affinity_groups, gangs_of_pods, physical_cluster, virtual_clusters
 from voda.operator.hived.pod_scheduler import PodScheduler
+from voda.operator.pod_ports import PodPorts
 
 _OBJECT: Final = (Response(description="As HiveD's; its fields are not listed here."),)
 _GROUPS: Final = "/v1/inspect/affinitygroups"
@@ -55,10 +58,14 @@ def _inspection(path: str, parameter: str = "") -> Operation:
     )
 
 
-class HivedRoutes(PodBackedRoutes):
+@dataclass
+class HivedRoutes(Routes):
     """The operations of HiveD."""
 
     tag = "HiveD"
+
+    limits: CallerLimits
+    pods: PodPorts
 
     @_verb("filter", ExtenderFilterResult)
     async def hived_filter(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -140,7 +147,7 @@ class HivedRoutes(PodBackedRoutes):
         return found
 
     async def _arguments(self, request: web.Request, kind: type[T]) -> T:
-        body = await raw_body(request, self.backend.limits)
+        body = await raw_body(request, self.limits)
         try:
             return read_arguments(body, kind)
         except InvalidInput as error:

@@ -5,21 +5,23 @@ log, by the first word alone, since the others may hold secrets.
 """
 
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.admission import SHARES
+from voda.api.admission import SHARES, CallerLimits
 from voda.api.command_session import CommandSession, command_socket
 from voda.api.operation import SHUTTING_DOWN, WRITERS, Operation, Response, Routes
 from voda.api.requests import query_of
 from voda.api.routes.job_reports import named_replica
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.application.journal import Journal
 from voda.application.lookup import job_of
 from voda.auth.callers import Caller, require_owner
-from voda.cluster.port import CommandEnd, CommandRequest, RemoteCommands
+from voda.cluster.port import CommandEnd, CommandRequest, Outputs, RemoteCommands
 from voda.domain.errors import NotFound, VodaError, WrongState
 from voda.projections.job_record import JobRecord
 
@@ -35,10 +37,16 @@ class ExecQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
+@dataclass
 class CommandRoutes(Routes):
     """The operation on commands."""
 
     tag = "Jobs"
+
+    journal: Journal
+    limits: CallerLimits
+    outputs: Outputs | None
+    commands: RemoteCommands | None
 
     @Operation(
         "GET",
@@ -53,7 +61,7 @@ class CommandRoutes(Routes):
     )
     async def run_command(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Run a command beside a replica of a running job."""
-        query, record = query_of(request, ExecQuery), job_of(self.backend, request.match_info["job_id"], caller)
+        query, record = query_of(request, ExecQuery), job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="run commands beside it")
         commands = await self._commands(record, query.replica)
         replica = named_replica(await _running(commands, record), query.replica)
@@ -65,7 +73,7 @@ class CommandRoutes(Routes):
             raise web.HTTPUpgradeRequired
         with request.app[SHARES].stream(caller):
             await opened.prepare(request)
-            session = CommandSession(opened, self.backend.limits, request.app[SHUTTING_DOWN], partial(_abort, request))
+            session = CommandSession(opened, self.limits, request.app[SHUTTING_DOWN], partial(_abort, request))
             ended: CommandEnd | str | None
             try:
                 ended = await self._run(session, await session.request(), record.spec.job_id, replica, caller)
@@ -81,20 +89,20 @@ class CommandRoutes(Routes):
         who = f"user={caller.user!r} role={caller.role} by={caller.found_by!r}"
         what = f"job_id={job_id} replica={replica} {who} command={asked.argv[0]!r:.80}"
         AUDIT.info("exec %s", what)
-        assert self.backend.commands is not None, "checked before"
-        began_at, status = self.backend.clock.now(), None
+        assert self.commands is not None, "checked before"
+        began_at, status = self.journal.clock.now(), None
         try:
-            async with self.backend.commands.run(job_id, replica, asked) as command:
+            async with self.commands.run(job_id, replica, asked) as command:
                 ended = await session.carry(command)
             status = ended.status if isinstance(ended, CommandEnd) else None
             return ended
         finally:
-            took_s = self.backend.clock.now() - began_at
+            took_s = self.journal.clock.now() - began_at
             AUDIT.info("exec ended %s status=%s seconds=%.1f", what, status, took_s)
 
     async def _commands(self, record: JobRecord, replica: str) -> RemoteCommands:
-        if self.backend.commands is None:
-            outputs, spec = self.backend.outputs, record.spec
+        if self.commands is None:
+            outputs, spec = self.outputs, record.spec
             pods = await outputs.replicas(spec.job_id) if outputs is not None else ()
             pod = named_replica(pods, replica) or "POD"
             raise NotFound(
@@ -106,7 +114,7 @@ class CommandRoutes(Routes):
                 f"job {record.spec.job_id} is {record.phase.value}: commands run beside replicas that run; logs shows"
                 " what it printed, rerun runs it again"
             )
-        return self.backend.commands
+        return self.commands
 
 
 def _abort(request: web.Request) -> None:

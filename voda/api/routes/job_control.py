@@ -3,6 +3,7 @@
 Rule: for the job's owner and admins; asking twice does no more than asking once.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from aiohttp import hdrs, web
@@ -12,8 +13,8 @@ from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.presenters.jobs import JobJsonCache
 from voda.api.requests import encoded_response, printable_reason, query_of
 from voda.api.routes.jobs import IDEMPOTENCY_KEY, JOB_ETAG, JOB_ID, JOB_PATH, SUBMISSION, idempotency_key
-from voda.application.backend import Backend
 from voda.application.halt_job import halt, resume
+from voda.application.journal import Journal
 from voda.application.lookup import job_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
@@ -29,15 +30,17 @@ class HaltQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job meanwhile.")] = ""
 
 
+@dataclass
 class JobControlRoutes(Routes):
     """The operations that interrupt and repeat a job."""
 
     tag = "Jobs"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._json = JobJsonCache(backend.view)
-        self._submits = JobSubmitter(backend)
+    journal: Journal
+    submits: JobSubmitter
+
+    def __post_init__(self) -> None:
+        self._json = JobJsonCache(self.journal.view)
 
     @Operation(
         "POST",
@@ -53,7 +56,7 @@ class JobControlRoutes(Routes):
     async def halt_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Halt a job until it is resumed."""
         query, record = query_of(request, HaltQuery), self._own_job(request, caller, "halt it")
-        await halt(self.backend, record, caller, reason=printable_reason(query.reason))
+        await halt(self.journal, record, caller, reason=printable_reason(query.reason))
         return self._answer(record)
 
     @Operation(
@@ -68,7 +71,7 @@ class JobControlRoutes(Routes):
     async def resume_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Resume a halted job."""
         record = self._own_job(request, caller, "resume it")
-        await resume(self.backend, record, caller)
+        await resume(self.journal, record, caller)
         return self._answer(record)
 
     @Operation(
@@ -85,7 +88,7 @@ class JobControlRoutes(Routes):
     async def rerun_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Run a job again."""
         key = idempotency_key(request)
-        outcome = await self._submits.rerun(self._own_job(request, caller, "run it again"), caller, key=key)
+        outcome = await self.submits.rerun(self._own_job(request, caller, "run it again"), caller, key=key)
         job = self._json.job(outcome.record)
         body = self._json.submission(job, is_dry_run=False, warnings=outcome.warnings)
         response = encoded_response(body, status=201 if outcome.is_new else 200, etag=str(outcome.record.revision))
@@ -93,7 +96,7 @@ class JobControlRoutes(Routes):
         return response
 
     def _own_job(self, request: web.Request, caller: Caller, what: str) -> JobRecord:
-        record = job_of(self.backend, request.match_info["job_id"], caller)
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what=what)
         return record
 

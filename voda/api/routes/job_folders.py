@@ -3,6 +3,7 @@
 Rule: a folder may hold secrets, so it is for the job's owner and admins.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from aiohttp import web
@@ -11,14 +12,15 @@ from msgspec import Meta, Struct
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.application.folder_retention import RetentionRule, expired
 from voda.application.job_folders import FolderKeeper
+from voda.application.journal import Journal
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
-from voda.domain.retention import RetentionRule, expired
 from voda.untrusted_trees import TreeSize
-from voda.wire.base import instant, view_of
+from voda.wire.base import view_of
 from voda.wire.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 
 _NONE_KEPT = (
@@ -48,10 +50,14 @@ class FoldersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) = None
 
 
+@dataclass
 class FolderRoutes(Routes):
     """The operations on folders."""
 
     tag = "Folders"
+
+    journal: Journal
+    folders: FolderKeeper | None
 
     @Operation(
         "GET",
@@ -64,24 +70,21 @@ class FolderRoutes(Routes):
     async def list_folders(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List the folders of ended jobs."""
         query = query_of(request, FoldersQuery)
-        if (keeper := self.backend.folders) is None:
+        if (keeper := self.folders) is None:
             return json_response(KeptFolderList(items=(), total_bytes=0, goes_bytes=0, note=_NONE_KEPT))
         user = query.user if caller.role == "admin" else caller.user
         ended = await keeper.ended_folders()
         kept = [folder for folder in ended if user in ("", folder.user)]
         if query.user and query.user != user:
             kept = []
-        now, goes = self.backend.clock.now(), dict[str, str]()
+        now, goes = self.journal.clock.now(), dict[str, str]()
         if query.older_than_s is None and query.keep_bytes is None:
             for pool in {folder.pool for folder in kept}:
                 in_pool = [folder for folder in ended if folder.pool == pool]
                 goes |= {one.job_id: cause for one, cause in expired(in_pool, keeper.rule(pool), now)}
         else:
             goes = {one.job_id: cause for one, cause in expired(kept, _rule(query), now)}
-        items = tuple(
-            view_of(KeptFolderView, one, finished_at=instant(one.finished_at), goes=goes.get(one.job_id, ""))
-            for one in kept
-        )
+        items = tuple(view_of(KeptFolderView, one, goes=goes.get(one.job_id, "")) for one in kept)
         return json_response(
             KeptFolderList(
                 items=items,
@@ -121,26 +124,24 @@ class FolderRoutes(Routes):
         return json_response(await self._folder(keeper, spec, TreeSize(size_bytes=size_bytes), ()))
 
     async def _keeper(self, request: web.Request, caller: Caller, what: str) -> tuple[JobSpec, FolderKeeper]:
-        spec = await spec_of(self.backend, request.match_info["job_id"], caller)
+        spec = await spec_of(self.journal, request.match_info["job_id"], caller)
         require_owner(spec, caller, what=what)
-        if (keeper := self.backend.folders) is None:
+        if (keeper := self.folders) is None:
             raise NotFound(_NONE_KEPT)
         return spec, keeper
 
     async def _folder(self, keeper: FolderKeeper, spec: JobSpec, tree: TreeSize, cut: tuple[str, ...]) -> JobFolderView:
-        record = self.backend.view.job_registry.job(spec.job_id)
+        record = self.journal.view.job_registry.job(spec.job_id)
         deletion = await keeper.deletion(spec.job_id)
         return view_of(
             JobFolderView,
             tree,
-            job_id=spec.job_id,
-            user=spec.user,
-            pool=spec.pool,
-            finished_at=instant(record.finished_at if record is not None else None),
+            spec,
+            finished_at=record.finished_at if record is not None else None,
             path="" if deletion else str(keeper.folders.path(spec.job_id)),
             output_limit_bytes=keeper.output_bytes(spec.pool),
             cut_replicas=cut,
-            deleted_at=instant(deletion.at if deletion else None),
+            deleted_at=deletion.at if deletion else None,
             deleted_by=deletion.by if deletion else "",
         )
 

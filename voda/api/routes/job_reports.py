@@ -7,20 +7,24 @@ and admins.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.jobs import ReportList, reports_of
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.streams import StreamedResponse
-from voda.application.backend import Backend
 from voda.application.change_job import ProgressReport, report
+from voda.application.job_folders import FolderKeeper
+from voda.application.journal import Journal
 from voda.application.lookup import job_of, spec_of
+from voda.application.read_model import ReadModel
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import LineTimes, Outputs
 from voda.domain.errors import FolderGone, InvalidField, InvalidInput, NotAllowed, NotFound
@@ -30,10 +34,14 @@ from voda.projections.job_names import EXACT
 from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
 
 
+@dataclass
 class ProgressRoutes(Routes):
     """The operations on progress and manifests."""
 
     tag = "Jobs"
+
+    journal: Journal
+    limits: CallerLimits
 
     @Operation(
         "POST",
@@ -55,8 +63,8 @@ class ProgressRoutes(Routes):
                 )
             # A newer job may have its name.
             named = f"{EXACT}{caller.job_id}"
-        record = job_of(self.backend, named, caller)
-        await report(self.backend, record, await body_of(request, ProgressReport, self.backend.limits), caller)
+        record = job_of(self.journal.view, named, caller)
+        await report(self.journal, record, await body_of(request, ProgressReport, self.limits), caller)
         return web.Response(status=204)
 
     @Operation(
@@ -68,7 +76,7 @@ class ProgressRoutes(Routes):
     )
     async def list_progress(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List what a job reported."""
-        return json_response(reports_of(job_of(self.backend, request.match_info["job_id"], caller)))
+        return json_response(reports_of(job_of(self.journal.view, request.match_info["job_id"], caller)))
 
     @Operation(
         "GET",
@@ -81,9 +89,9 @@ class ProgressRoutes(Routes):
     )
     async def get_manifest(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get the manifest of a job, as it was submitted."""
-        record = job_of(self.backend, request.match_info["job_id"], caller)
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="read its manifest")
-        events = await self.backend.store.read(record.submitted_position - 1, 1)
+        events = await self.journal.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
             raise NotFound(f"job {record.spec.job_id} was submitted without a manifest")
@@ -114,10 +122,16 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
+@dataclass
 class LogRoutes(Routes):
     """The operations on output."""
 
     tag = "Jobs"
+
+    journal: Journal
+    limits: CallerLimits
+    outputs: Outputs | None
+    folders: FolderKeeper | None
 
     @Operation(
         "GET",
@@ -134,14 +148,14 @@ class LogRoutes(Routes):
         spec, outputs = await self._outputs(request, caller)
         known = await outputs.replicas(spec.job_id)
         if not known:
-            await refuse_deleted(self.backend, spec.job_id)
-        replica = _select_replica(self.backend, spec, query.replica, known)
-        since = _since(query.since, self.backend.clock.now()) if query.since else None
+            await refuse_deleted(self.folders, spec.job_id)
+        replica = _select_replica(self.journal.view, spec, query.replica, known)
+        since = _since(query.since, self.journal.clock.now()) if query.since else None
         times = LineTimes(since=since, are_shown=query.timestamps)
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow, times=times)
         stream = StreamedResponse(
             request,
-            self.backend.limits,
+            self.limits,
             {"Content-Type": f"{TEXT}; charset=utf-8", "X-Voda-Replica": replica, "X-Content-Type-Options": "nosniff"},
         )
         return await stream.run(lambda: _copy(printed, stream))
@@ -161,9 +175,9 @@ class LogRoutes(Routes):
 
     async def _outputs(self, request: web.Request, caller: Caller) -> tuple[JobSpec, Outputs]:
         """Return the job and the output of its pool, where the caller may read it."""
-        spec = await spec_of(self.backend, request.match_info["job_id"], caller)
+        spec = await spec_of(self.journal, request.match_info["job_id"], caller)
         require_owner(spec, caller, what="read its output")
-        if (outputs := self.backend.outputs) is None:
+        if (outputs := self.outputs) is None:
             raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
         return spec, outputs
 
@@ -185,17 +199,17 @@ def _since(text: str, now: float) -> float:
         ) from None
 
 
-async def refuse_deleted(backend: Backend, job_id: str) -> None:
+async def refuse_deleted(folders: FolderKeeper | None, job_id: str) -> None:
     """Raise FolderGone where the job's output was deleted, with when and by whom."""
-    if backend.folders is not None and (deletion := await backend.folders.deletion(job_id)) is not None:
+    if folders is not None and (deletion := await folders.deletion(job_id)) is not None:
         at = rfc3339(deletion.at, decimals=0)
         raise FolderGone(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
 
 
-def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
+def _select_replica(view: ReadModel, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
     """Return the replica that a text names; raises NotFound."""
     if not known:
-        raise NotFound(f"job {spec.job_id} {_why_no_output(backend, spec.job_id)}")
+        raise NotFound(f"job {spec.job_id} {_why_no_output(view, spec.job_id)}")
     if (meant := named_replica(known, replica)) is None:
         raise NotFound(f"job {spec.job_id} has no output of a replica {replica[:80]!r}; there is: {', '.join(known)}")
     return meant
@@ -216,8 +230,8 @@ def named_replica(known: Sequence[str], replica: str) -> str | None:
     )
 
 
-def _why_no_output(backend: Backend, job_id: str) -> str:
-    record = backend.view.job_registry.job(job_id)
+def _why_no_output(view: ReadModel, job_id: str) -> str:
+    record = view.job_registry.job(job_id)
     if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"
     if record is not None and not record.is_live:

@@ -6,13 +6,15 @@ Rule: the JSON of a job is made once per change; the use cases decide everything
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.admission import CallerLimits
+from voda.api.job_listing import JobPager, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.explanations import explanation_of
 from voda.api.presenters.jobs import JobJsonCache
@@ -26,8 +28,8 @@ from voda.api.requests import (
     printable_reason,
     query_of,
 )
-from voda.application.backend import Backend
 from voda.application.change_job import JobPatch, cancel, change
+from voda.application.journal import Journal
 from voda.application.lookup import job_id_then, job_of, spec_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
@@ -73,18 +75,20 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job later.")] = ""
 
 
+@dataclass
 class JobRoutes(Routes):
     """The operations on jobs."""
 
     tag = "Jobs"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._limits = backend.limits
-        self._view = backend.view
-        self._json = JobJsonCache(backend.view)
-        self._listing = JobListing(backend.view)
-        self._submits = JobSubmitter(backend)
+    journal: Journal
+    limits: CallerLimits
+    submits: JobSubmitter
+
+    def __post_init__(self) -> None:
+        self._view = self.journal.view
+        self._json = JobJsonCache(self._view)
+        self._listing = JobPager(self._view)
         self._lists: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
         """Position and forecasts of the lists in the cache."""
@@ -104,9 +108,9 @@ class JobRoutes(Routes):
     async def submit_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job."""
         query = query_of(request, SubmitQuery)
-        manifest = await manifest_of(request, self._limits)
+        manifest = await manifest_of(request, self.limits)
         key = idempotency_key(request)
-        outcome = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
+        outcome = await self.submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
         job = self._json.once(outcome.record) if query.dry_run else self._json.job(outcome.record)
         body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings, tasks=outcome.tasks)
         if query.dry_run:
@@ -152,7 +156,7 @@ class JobRoutes(Routes):
     )
     async def get_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get a job."""
-        record = job_of(self.backend, request.match_info["job_id"], caller)
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
         return cached_response(request, self._json.job(record), str(record.revision))
 
     @Operation(
@@ -168,10 +172,10 @@ class JobRoutes(Routes):
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change what a job asks for."""
-        record = job_of(self.backend, request.match_info["job_id"], caller)
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="change it")
-        wanted = await body_of(request, JobPatch, self._limits)
-        record = await change(self.backend, record, wanted, caller, is_expected=_expected(request))
+        wanted = await body_of(request, JobPatch, self.limits)
+        record = await change(self.journal, record, wanted, caller, is_expected=_expected(request))
         return encoded_response(self._json.job(record), etag=str(record.revision))
 
     @Operation(
@@ -188,10 +192,10 @@ class JobRoutes(Routes):
     async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
         query = query_of(request, DeleteQuery)
-        record = job_of(self.backend, request.match_info["job_id"], caller)
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="delete it")
         reason = printable_reason(query.reason)
-        await cancel(self.backend, record, caller, reason=reason, is_expected=_expected(request))
+        await cancel(self.journal, record, caller, reason=reason, is_expected=_expected(request))
         return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
 
 
@@ -208,13 +212,15 @@ class ExplainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = ""
 
 
+@dataclass
 class ExplanationRoutes(Routes):
     """The operation that explains."""
 
     tag = "Jobs"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
+    journal: Journal
+
+    def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     @Operation(
@@ -232,28 +238,28 @@ class ExplanationRoutes(Routes):
         query = query_of(request, ExplainQuery)
         named, place = request.match_info["job_id"], await self._place(query.at) if query.at else None
         if place is None:
-            job_id = (await spec_of(self.backend, named, caller)).job_id
+            job_id = (await spec_of(self.journal, named, caller)).job_id
         else:
-            job_id = await job_id_then(self.backend, named, caller, place.position)
+            job_id = await job_id_then(self.journal, named, caller, place.position)
         async with self._turns:
             if place is None:
                 explanation = await self._now(job_id)
             else:
-                explanation = await explain(self.backend.store, job_id, place)
-        forecast = self.backend.view.forecasts.get(job_id)
+                explanation = await explain(self.journal.store, job_id, place)
+        forecast = self.journal.view.forecasts.get(job_id)
         expected = forecast.starts_at if forecast is not None and place is None and explanation.shortage else None
         return json_response(explanation_of(explanation, expected_start_at=expected))
 
     async def _now(self, job_id: str) -> JobExplanation:
-        store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
+        store, live, now = self.journal.store, self.journal.view.live, self.journal.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
             explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
-            return _as_everywhere(explanation, self.backend.view.job_registry.job(job_id))
-        return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
+            return _as_everywhere(explanation, self.journal.view.job_registry.job(job_id))
+        return await explain(store, job_id, LogPlace(position=self.journal.view.position, at=now))
 
     async def _place(self, at: str) -> LogPlace:
         try:
-            return await find(self.backend.store, parse_moment(at))
+            return await find(self.journal.store, parse_moment(at))
         except InvalidInput as error:
             raise InvalidField("at", str(error)) from error
 

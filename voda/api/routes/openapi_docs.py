@@ -16,7 +16,6 @@ from aiohttp import web
 from voda.api.openapi import document
 from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
 from voda.api.requests import cached_response
-from voda.application.backend import Backend
 from voda.auth.callers import Caller
 
 _HTML: Final = "text/html"
@@ -27,8 +26,7 @@ class DocumentRoutes(Routes):
 
     tag = "Service"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
+    def __init__(self) -> None:
         self._document = b""
 
     @Operation(

@@ -1,7 +1,8 @@
 """Pools, their nodes and settings, and their plans: the one in force, and any before it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -9,20 +10,22 @@ from aiohttp import web
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
 from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
-from voda.application.backend import Backend
-from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.change_settings import SettingsChange, change_settings, given_settings
 from voda.application.drain_node import drain, state_with, undrain
+from voda.application.journal import Journal
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.timetravel.replay import plan_numbered, position_of
-from voda.wire.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
+from voda.wire.pools import NodeList, NodeView, PlanView, PoolList, PoolView
 
 
 class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,16 +43,23 @@ class DrainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _NODE: Final = {"name": "Of the node."}
 
 
+@dataclass
 class NodeRoutes(Routes):
     """The operations on nodes."""
 
     tag = "Nodes"
 
+    journal: Journal
+    pools: Sequence[str]
+    job_gpus: Callable[[str], Mapping[int, str]]
+
     @Operation("GET", "/api/v1/nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
     async def list_nodes(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List nodes with their GPUs and who holds them."""
-        pool = query_of(request, NodesQuery).pool
-        return json_response(NodeList(items=self._nodes([known_pool(self.backend, pool)] if pool else None)))
+        pool, view = query_of(request, NodesQuery).pool, self.journal.view
+        names = [known_pool(self.pools, view, pool)] if pool else pool_names(self.pools, view)
+        found = [node for name in names for node in nodes_of(pool_state(view, name), self._shares, self.job_gpus)]
+        return json_response(NodeList(items=tuple(sorted(found, key=lambda node: node.name))))
 
     @Operation(
         "GET",
@@ -77,7 +87,7 @@ class NodeRoutes(Routes):
     async def drain_node(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Move the workers off a node."""
         name, reason = request.match_info["name"], printable_reason(query_of(request, DrainQuery).reason)
-        await drain(self.backend, name, caller, reason=reason)
+        await drain(self.journal, name, caller, reason=reason)
         return json_response(self._node(name))
 
     @Operation(
@@ -92,23 +102,17 @@ class NodeRoutes(Routes):
     )
     async def undrain_node(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Let workers come to a node again."""
-        await undrain(self.backend, request.match_info["name"], caller)
+        await undrain(self.journal, request.match_info["name"], caller)
         return json_response(self._node(request.match_info["name"]))
 
     @property
     def _shares(self) -> Mapping[str, SharingNode]:
-        return self.backend.view.live.cluster.shares.nodes
+        return self.journal.view.live.cluster.shares.nodes
 
     def _node(self, name: str) -> NodeView:
-        state = state_with(self.backend, name)
-        (node,) = (each for each in nodes_of(state, self._shares, self.backend.job_cards) if each.name == name)
+        state = state_with(self.journal.view, name)
+        (node,) = (each for each in nodes_of(state, self._shares, self.job_gpus) if each.name == name)
         return node
-
-    def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
-        nodes: list[NodeView] = []
-        for pool in pool_names(self.backend) if pools is None else pools:
-            nodes += nodes_of(pool_state(self.backend, pool), self._shares, self.backend.job_cards)
-        return tuple(sorted(nodes, key=lambda node: node.name))
 
 
 _POOL: Final = {"pool": "Name of the pool."}
@@ -116,13 +120,17 @@ _POOL_PATH: Final = "/api/v1/pools/{pool}"
 _ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
 
 
+@dataclass
 class PoolRoutes(Routes):
     """The operations on pools."""
 
     tag = "Pools"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
+    journal: Journal
+    limits: CallerLimits
+    pools: Sequence[str]
+
+    def __post_init__(self) -> None:
         # An old plan may be put together from a snapshot of all jobs: one of those in memory is enough.
         self._turns = asyncio.Semaphore()
 
@@ -136,7 +144,7 @@ class PoolRoutes(Routes):
     async def get_plan(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get the plan in force: who gets which nodes, and why."""
         plan = self._state(request).plan
-        return json_response(plan_of(plan, position=await position_of(self.backend.store, plan)))
+        return json_response(plan_of(plan, position=await position_of(self.journal.store, plan)))
 
     @Operation(
         "GET",
@@ -150,7 +158,7 @@ class PoolRoutes(Routes):
         now, number = self._state(request), int(request.match_info["number"])
         last = now.plan.number
         async with self._turns:
-            numbered = await plan_numbered(self.backend.store, now.pool, number) if 0 < number <= last else None
+            numbered = await plan_numbered(self.journal.store, now.pool, number) if 0 < number <= last else None
         if numbered is None:
             known = f"plans 1 to {last}" if last else "no plan yet"
             raise NotFound(f"pool {now.pool} has {known}, and none of number {number}")
@@ -160,7 +168,7 @@ class PoolRoutes(Routes):
     @Operation("GET", "/api/v1/pools", answers=[Response(of=PoolList)])
     async def list_pools(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List pools with their GPUs, jobs and settings."""
-        states = (pool_state(self.backend, name) for name in pool_names(self.backend))
+        states = (pool_state(self.journal.view, name) for name in pool_names(self.pools, self.journal.view))
         return json_response(PoolList(items=tuple(map(pool_of, states))))
 
     @Operation(
@@ -181,7 +189,7 @@ class PoolRoutes(Routes):
         f"{_POOL_PATH}/settings",
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the settings are still these."},
-        answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
+        answers=[Response(of=Settings, headers=_ETAG), Response(status=304, media_type="")],
         problems=[404],
     )
     async def get_settings(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -197,16 +205,16 @@ class PoolRoutes(Routes):
         path_parameters=_POOL,
         headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
         body=RequestBody(of=SettingsChange, media_types=(JSON, MERGE_PATCH)),
-        answers=[Response(of=SettingsView, headers=_ETAG)],
+        answers=[Response(of=Settings, headers=_ETAG)],
         problems=[404, 412],
     )
     async def change_settings(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change how a pool is decided: policy, placer, rate limit."""
-        pool = known_pool(self.backend, request.match_info["pool"])
+        pool = known_pool(self.pools, self.journal.view, request.match_info["pool"])
         settings = await change_settings(
-            self.backend,
+            self.journal,
             pool,
-            await body_of(request, SettingsChange, self.backend.limits),
+            given_settings(await body_of(request, SettingsChange, self.limits)),
             actor=caller.user,
             is_expected=lambda now: is_expected(request, revision_of(settings_of(now))),
         )
@@ -214,11 +222,11 @@ class PoolRoutes(Routes):
         return json_response(shown, etag=revision_of(shown))
 
     def _state(self, request: web.Request) -> ClusterState:
-        return pool_state(self.backend, known_pool(self.backend, request.match_info["pool"]))
+        return pool_state(self.journal.view, known_pool(self.pools, self.journal.view, request.match_info["pool"]))
 
     def _without_ended(self, plan: Plan) -> Plan:
         """Return the plan without reasons of jobs that had ended by then: they were not in force any more."""
-        jobs = self.backend.view.job_registry.jobs()
+        jobs = self.journal.view.job_registry.jobs()
 
         def had_ended(job_id: str) -> bool:
             record = jobs.get(job_id)

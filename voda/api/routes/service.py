@@ -4,7 +4,9 @@ Rule: a look costs little: what is cheap may be asked every second, by anybody.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -13,10 +15,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from voda import __version__
 from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Routes
 from voda.api.requests import json_response
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.lookup import pool_names
 from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
+from voda.metrics import Telemetry
 from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
@@ -29,28 +32,36 @@ _STORE_S: Final = 2.0
 _PLAIN: Final = (Response(media_type=TEXT),)
 
 
+@dataclass
 class ServiceRoutes(Routes):
     """The operations on the server."""
 
     tag = "Service"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._counters = JobCounters(backend.telemetry, backend.view.job_registry)
-        self._gauges = StateGauges(backend)
-        self._cell_gauges = CellGauges(backend)
-        self._share_gauges = ShareGauges(backend)
+    journal: Journal
+    pools: Sequence[str]
+    telemetry: Telemetry
+    exposition: Callable[[], bytes]
+    not_ready: Callable[[], str]
+    health_warning: Callable[[], str]
+
+    def __post_init__(self) -> None:
+        view = self.journal.view
+        self._counters = JobCounters(self.telemetry, view.job_registry)
+        self._gauges = StateGauges(self.journal, self.pools, self.not_ready)
+        self._cell_gauges = CellGauges(view, self.pools)
+        self._share_gauges = ShareGauges(view, self.pools)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
         self._registry.register(self._cell_gauges)
         self._registry.register(self._share_gauges)
-        backend.view.subscribe(self._counters.see)
+        view.subscribe(self._counters.see)
 
     @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])
     async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get the version, the pools, and how far the log is read."""
-        names = tuple(pool_names(self.backend))
-        return json_response(ServiceView(version=__version__, pools=names, position=self.backend.view.position))
+        names = tuple(pool_names(self.pools, self.journal.view))
+        return json_response(ServiceView(version=__version__, pools=names, position=self.journal.view.position))
 
     @Operation("GET", "/api/v1/whoami", roles=READERS | {"job"}, answers=[Response(of=Caller)])
     async def who_am_i(self, _request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -70,9 +81,9 @@ class ServiceRoutes(Routes):
     @Operation("GET", "/readyz", roles=PUBLIC, answers=_PLAIN, problems=[503])
     async def get_readiness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Whether jobs are decided on, and if not, why; a second line warns of a damaged log or silent nodes."""
-        if reason := self.backend.not_ready():
+        if reason := self.not_ready():
             raise TransientError(f"not ready: {reason}")
-        warning = self.backend.health_warning()
+        warning = self.health_warning()
         return web.Response(text=f"ready\nwarning: {warning}\n" if warning else "ready\n")
 
     @Operation(
@@ -90,13 +101,13 @@ class ServiceRoutes(Routes):
                 await self._measure_lag()
         await self._cell_gauges.refresh()
         await self._share_gauges.refresh()
-        body = self.backend.exposition() + generate_latest(self._registry)
+        body = self.exposition() + generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _measure_lag(self) -> None:
         """Find out how far the view is behind the log, others' appends included."""
-        store, folded = self.backend.store, self.backend.view.position
+        store, folded = self.journal.store, self.journal.view.position
         behind = await store.position() - folded
         self._gauges.lag_events, self._gauges.lag_s = max(0, behind), 0.0
         if behind > 0 and (oldest := await store.read(folded, 1)):
-            self._gauges.lag_s = max(0.0, self.backend.clock.now() - oldest[0].recorded_at)
+            self._gauges.lag_s = max(0.0, self.journal.clock.now() - oldest[0].recorded_at)

@@ -1,19 +1,21 @@
-"""Pods that ask for cards: what each has, or why it waits; and kube-scheduler's extender for those that ask by
+"""Pods that ask for GPUs: what each has, or why it waits; and kube-scheduler's extender for those that ask by
 resources, under the paths of elastic-gpu-scheduler.
 
 Rule: what kube-scheduler is to show to users is in the answer's Error, with status 200: of any other status it tells no
 more than the number.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
 from voda import __version__
-from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, PodBackedRoutes, RequestBody, Response
+from voda.api.admission import CallerLimits
+from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
-from voda.application.sharing.share_extender import ShareExtender
+from voda.application.journal import Journal
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.shares import SharingNode
@@ -23,6 +25,8 @@ from voda.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.operator.pod_ports import PodPorts
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.wire.pods import SharingPodView
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
@@ -30,10 +34,14 @@ _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of ku
 _BINDING: Final = RequestBody(of=None, description="ExtenderBindingArgs of kube-scheduler.")
 
 
-class PodRoutes(PodBackedRoutes):
+@dataclass
+class PodRoutes(Routes):
     """The operations on pods."""
 
     tag = "Pods"
+
+    journal: Journal
+    pods: PodPorts
 
     @Operation(
         "GET",
@@ -43,18 +51,22 @@ class PodRoutes(PodBackedRoutes):
         problems=[404, 503],
     )
     async def get_pod(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Explain why a pod that asks for cards has them, or waits."""
+        """Explain why a pod that asks for GPUs has them, or waits."""
         if (pods := self.pods.explanations) is None:
             raise NotFound("this server knows no pods: it does not run on Kubernetes")
         found = pods.explain(request.match_info["namespace"], request.match_info["name"])
-        account = self.backend.view.live.cluster.shares.nodes.get(found.node, SharingNode())
+        account = self.journal.view.live.cluster.shares.nodes.get(found.node, SharingNode())
         return json_response(sharing_pod_of(found, account))
 
 
-class ShareExtenderRoutes(PodBackedRoutes):
+@dataclass
+class ShareExtenderRoutes(Routes):
     """The verbs."""
 
     tag = "Extender"
+
+    limits: CallerLimits
+    pods: PodPorts
 
     @Operation(
         "POST",
@@ -65,8 +77,8 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def filter_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Of nodes, name those where the cards that a pod asks for are free."""
-        return json_response(await self._extender.filter(await raw_body(request, self.backend.limits)))
+        """Of nodes, name those where the GPUs that a pod asks for are free."""
+        return json_response(await self._extender.filter(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -77,8 +89,8 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def prioritize_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Say how much each node is preferred for a pod that asks for cards, 0 to 10."""
-        return json_response(await self._extender.prioritize(await raw_body(request, self.backend.limits)))
+        """Say how much each node is preferred for a pod that asks for GPUs, 0 to 10."""
+        return json_response(await self._extender.prioritize(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -89,8 +101,8 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def preempt_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Of nodes with victims, name those where the pod's cards are free once these have left."""
-        return json_response(await self._extender.preempt(await raw_body(request, self.backend.limits)))
+        """Of nodes with victims, name those where the pod's GPUs are free once these have left."""
+        return json_response(await self._extender.preempt(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -101,19 +113,19 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def bind_with_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Give a pod its cards, and bind it."""
-        return json_response(await self._extender.bind(await raw_body(request, self.backend.limits)))
+        """Give a pod its GPUs, and bind it."""
+        return json_response(await self._extender.bind(await raw_body(request, self.limits)))
 
     @Operation(
         "GET",
         "/scheduler/status",
-        description="Resource -> JSON, as text, of node -> its cards, as elastic-gpu-scheduler has it.",
+        description="Resource -> JSON, as text, of node -> its GPUs, as elastic-gpu-scheduler has it.",
         roles=READERS | SCHEDULERS,
         answers=[Response(of=dict[str, str])],
         problems=[404],
     )
     async def get_card_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Get what is left of the cards of all nodes."""
+        """Get what is left of the GPUs of all nodes."""
         return json_response(self._extender.status())
 
     @Operation("GET", "/version", roles=PUBLIC, answers=[Response(media_type=TEXT)])

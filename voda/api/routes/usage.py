@@ -4,6 +4,7 @@ Rule: admins and viewers see everybody, users themselves.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Final
 from weakref import WeakValueDictionary
 
@@ -13,7 +14,7 @@ from msgspec import Meta, Struct
 from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.usage import usage_of
 from voda.api.requests import json_response, query_of
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput, NotAllowed
 from voda.projections.usage import UsageKey
@@ -34,13 +35,15 @@ class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by: Annotated[UsageKey, Meta(description="What a row is about; days are in UTC.")] = "user"
 
 
+@dataclass
 class UsageRoutes(Routes):
     """The operation on usage."""
 
     tag = "Usage"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
+    journal: Journal
+
+    def __post_init__(self) -> None:
         # It reads a long piece of the log. Of one user no more than one call waits with those of others.
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._turns_of_users: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -55,13 +58,13 @@ class UsageRoutes(Routes):
     )
     async def get_usage(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get the usage of GPUs in a window of time."""
-        query, now = query_of(request, UsageQuery), self.backend.clock.now()
+        query, now = query_of(request, UsageQuery), self.journal.clock.now()
         user = _user_of(query, caller)
         since, until = _instant("since", query.since, now), min(_instant("until", query.until, now), now)
         if since >= until:
             raise InvalidField("since", "since: expected a time before `until`, and in the past")
         async with self._turns_of_users.setdefault(caller.user, asyncio.Lock()), self._turns:
-            usage = await usage_between(self.backend.store, since, until, user=user)
+            usage = await usage_between(self.journal.store, since, until, user=user)
             view = await asyncio.to_thread(usage_of, usage, query.by, user)
         return json_response(view)
 

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import ADMINS, JSON, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.virtual_clusters import applied, cells_of, virtual_clusters_of
 from voda.api.requests import json_response, manifest_text, query_of
+from voda.application.journal import Journal
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.application.virtual_clusters.apply import ApplyOptions, apply_virtual_clusters
 from voda.auth.callers import Caller
@@ -54,10 +57,15 @@ class ApplyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
 
+@dataclass
 class VirtualClusterRoutes(Routes):
     """The operations on virtual clusters and cells."""
 
     tag = "Virtual clusters"
+
+    journal: Journal
+    limits: CallerLimits
+    pools: Sequence[str]
 
     @Operation("GET", _PATH, query=VirtualClustersQuery, answers=[Response(of=VirtualClusterList)], problems=[404])
     async def list_virtual_clusters(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -102,11 +110,11 @@ class VirtualClusterRoutes(Routes):
     async def apply_virtual_clusters(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Give a pool other cells and virtual clusters, or say what that would change."""
         query = query_of(request, ApplyQuery)
-        body = await manifest_text(request, self.backend.limits)
+        body = await manifest_text(request, self.limits)
         file = await asyncio.to_thread(read_virtual_clusters, body)
-        pool = known_pool(self.backend, query.pool or file.pool or self.backend.pools[0])
+        pool = known_pool(self.pools, self.journal.view, query.pool or file.pool or self.pools[0])
         options = ApplyOptions(is_dry_run=query.dry_run, force=query.force, revision=query.revision)
-        outcome = await apply_virtual_clusters(self.backend, pool, file.cells, actor=caller.user, options=options)
+        outcome = await apply_virtual_clusters(self.journal, pool, file.cells, actor=caller.user, options=options)
         return json_response(applied(pool, outcome, file))
 
     @Operation("GET", "/api/v1/cells", query=CellsQuery, answers=[Response(of=CellList)], problems=[404])
@@ -129,8 +137,8 @@ class VirtualClusterRoutes(Routes):
     )
     async def get_specification(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get what was applied to a pool, by default the server's first, as a file of virtual clusters."""
-        pool = known_pool(self.backend, query_of(request, VirtualClustersQuery).pool or self.backend.pools[0])
-        state = pool_state(self.backend, pool)
+        pool = known_pool(self.pools, self.journal.view, query_of(request, VirtualClustersQuery).pool or self.pools[0])
+        state = pool_state(self.journal.view, pool)
         cells = state.cells or CellsSpec()
         return json_response(SpecificationView(pool=pool, revision=state.cells_revision, specification=cells))
 
@@ -139,5 +147,5 @@ class VirtualClusterRoutes(Routes):
         return tuple(views)
 
     def _states(self, pool: str) -> Sequence[ClusterState]:
-        names = [known_pool(self.backend, pool)] if pool else pool_names(self.backend)
-        return [pool_state(self.backend, name) for name in names]
+        names = [known_pool(self.pools, self.journal.view, pool)] if pool else pool_names(self.pools, self.journal.view)
+        return [pool_state(self.journal.view, name) for name in names]

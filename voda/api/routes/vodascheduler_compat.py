@@ -5,25 +5,26 @@ answered 200 to what it had not done. See docs/migrating-from-voda.md.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from voda.api.admission import CallerLimits
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.vodascheduler import HEAD, dated, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
-from voda.application.backend import Backend
 from voda.application.change_job import cancel
-from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.change_settings import change_settings
+from voda.application.journal import Journal
 from voda.application.lookup import known_pool
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
-from voda.domain.errors import InvalidField, NotFound
-from voda.domain.state import Settings
+from voda.domain.errors import NotFound
+from voda.domain.settings import Settings
 
 _ANSWER: Final = (Response(media_type=TEXT),)
 _ROWS_AT_ONCE: Final = 500
@@ -48,14 +49,16 @@ def _setting(path: str, kind: type, description: str) -> Operation:
     )
 
 
+@dataclass
 class CompatRoutes(Routes):
     """The operations of the ancestor."""
 
     tag = "Ancestor"
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._submits = JobSubmitter(backend)
+    journal: Journal
+    limits: CallerLimits
+    pools: Sequence[str]
+    submits: JobSubmitter
 
     @Operation(
         "POST",
@@ -69,12 +72,11 @@ class CompatRoutes(Routes):
     async def create_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job under its name and a timestamp."""
         pool = query_of(request, PoolQuery).pool
-        backend = self.backend
-        now = datetime.fromtimestamp(backend.clock.now(), UTC)
-        manifest = dated(await manifest_of(request, backend.limits), f"{now:%Y%m%d-%H%M%S}")
+        now = datetime.fromtimestamp(self.journal.clock.now(), UTC)
+        manifest = dated(await manifest_of(request, self.limits), f"{now:%Y%m%d-%H%M%S}")
         if pool:
-            manifest = _in_pool(manifest, known_pool(backend, pool))
-        job_id = (await self._submits.submit(manifest, caller)).record.spec.job_id
+            manifest = _in_pool(manifest, known_pool(self.pools, self.journal.view, pool))
+        job_id = (await self.submits.submit(manifest, caller)).record.spec.job_id
         return web.Response(
             text=f"Training job created: {job_id}\nView your logs by:\n    voda logs {job_id}\n",
             headers={"Location": f"/api/v1/jobs/{job_id}"},
@@ -90,11 +92,11 @@ class CompatRoutes(Routes):
     )
     async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
-        named = text_of(await raw_body(request, self.backend.limits))
-        if (record := self.backend.view.job_registry.find(named, caller.user)) is None:
+        named = text_of(await raw_body(request, self.limits))
+        if (record := self.journal.view.job_registry.find(named, caller.user)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
         require_owner(record.spec, caller, what="delete it")
-        await cancel(self.backend, record, caller)
+        await cancel(self.journal, record, caller)
         return web.Response(text=f"Training job deleted: {record.spec.job_id}\n")
 
     @Operation(
@@ -106,11 +108,11 @@ class CompatRoutes(Routes):
     )
     async def list_training(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List jobs as a table of text."""
-        pool, now = query_of(request, PoolQuery).pool, self.backend.clock.now()
+        pool, now = query_of(request, PoolQuery).pool, self.journal.clock.now()
         if pool:
-            known_pool(self.backend, pool)
+            known_pool(self.pools, self.journal.view, pool)
         rows = []
-        for number, record in enumerate(tuple(self.backend.view.job_registry.jobs().values()), 1):
+        for number, record in enumerate(tuple(self.journal.view.job_registry.jobs().values()), 1):
             if pool in ("", record.spec.pool):
                 rows.append(row(record, now))
             if number % _ROWS_AT_ONCE == 0:
@@ -133,13 +135,9 @@ class CompatRoutes(Routes):
         self, request: web.Request, caller: Caller, name: str, value_of: Callable[[bytes], object]
     ) -> tuple[str, Settings]:
         """Set the setting to the value that the body means, and return the pool and its settings."""
-        pool = known_pool(self.backend, query_of(request, PoolQuery).pool or self.backend.pools[0])
-        value = value_of(await raw_body(request, self.backend.limits))
-        try:
-            change = msgspec.convert({name: value}, SettingsChange)
-        except msgspec.ValidationError as error:
-            raise InvalidField(name, f"{name}: {error}") from error
-        return pool, await change_settings(self.backend, pool, change, actor=caller.user)
+        pool = known_pool(self.pools, self.journal.view, query_of(request, PoolQuery).pool or self.pools[0])
+        value = value_of(await raw_body(request, self.limits))
+        return pool, await change_settings(self.journal, pool, {name: value}, actor=caller.user)
 
 
 def _in_pool(manifest: dict[str, Any], pool: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
+from voda.domain.reasons.stalls import StallReason
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 
@@ -45,9 +46,9 @@ class LoggedJobs:
         live = self._view.live.cluster
         return [pool for pool in live.pools() if live.jobs(pool)]
 
-    def stall(self, job_id: str) -> str:
+    def stall(self, job_id: str) -> StallReason | None:
         record = self._view.job_registry.job(job_id)
-        return record.stall if record is not None else ""
+        return record.stall if record is not None else None
 
     def has_ended(self, job_id: str) -> bool:
         """Say whether a job is live no more, or never was."""

@@ -14,19 +14,16 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
-from voda.application.backend import CallerLimits
+from voda.application.change_settings import check_setting
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
-from voda.domain.errors import InvalidInput
-from voda.domain.state import ParameterValue
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.domain.settings import OF_ONE_MACHINE, Settings, SettingsPatch, SettingValue
 from voda.kinds.registry import KINDS
 from voda.manifests import names
 from voda.manifests.yaml_text import read
-from voda.placement import PLACERS
-from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import check_parameters
 from voda.sharing.rating import RATERS
 
 _MOST_BYTES: Final = 1_000_000
@@ -44,6 +41,14 @@ _FORMER: Final[Mapping[str, str]] = {
     "exec": "leave it out; on Kubernetes `kubectl exec` runs commands in the pods of jobs"
 }
 """Settings that went -> what to do instead."""
+
+
+POOL_FIELDS: Final[Mapping[str, str]] = {
+    re.sub("_([a-z])", lambda after: after[1].upper(), re.sub("_s$", "_seconds", name)): name
+    for name in Settings.__struct_fields__
+    if name not in OF_ONE_MACHINE
+}
+"""Field of a pool in the settings file -> the setting: nodeGraceSeconds -> node_grace_s."""
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -124,40 +129,24 @@ class ApiSettings(_SettingsPart, frozen=True):
 
 
 class SharingSettings(_SettingsPart, frozen=True):
-    """Which pods that ask for cards, or shares of them, voda places, and how."""
+    """Which pods that ask for GPUs, or shares of them, voda places, and how."""
 
     enabled: bool = False
     """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
     rater: str = "fgd"
-    """What chooses node and card, of voda/sharing/rating/raters."""
+    """What chooses node and GPU, of voda/sharing/rating/raters."""
     nodes_to_score: int = 100
     """So many nodes filter answers with at most, the best ones, and kube-scheduler scores no others; 0 = all."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core
-    """Names of hundredths of a card; a container uses one of them."""
+    """Names of hundredths of a GPU; a container uses one of them."""
     memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
-    """Names of MiB of a card."""
+    """Names of MiB of a GPU."""
     claims: bool = False
-    """Whether voda chooses cards for pods that claim parts of devices of cluster.gpuDeviceClasses."""
+    """Whether voda chooses GPUs for pods that claim parts of devices of cluster.gpuDeviceClasses."""
     compute_capacity: str = CapacityNames().compute
     """Name of the capacity of devices that counts their compute; claims take parts of it."""
     memory_capacity: str = CapacityNames().memory
     """Name of the one that counts their memory."""
-
-
-class PoolSettings(_SettingsPart, frozen=True):
-    """What a pool is set to whenever a replica takes the lead; what is left out stays as the log has it."""
-
-    policy: str | None = None
-    placer: str | None = None
-    ratelimit_seconds: float | None = None
-    node_grace_seconds: float | None = None
-    """How long workers stay on a node that is silent."""
-    start_timeout_seconds: float | None = None
-    """How long a job may make no use of the GPUs planned for it until others go first."""
-    reclaim_grace_seconds: float | None = None
-    """How long a job may take to give cells back that a guarantee needs."""
-    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
-    """policy -> parameter -> value."""
 
 
 class KubernetesOptions(_SettingsPart, frozen=True):
@@ -173,21 +162,29 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
     sharing: SharingSettings = SharingSettings()
-    pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+    pools: Mapping[str, Mapping[str, SettingValue]] = field(default_factory=dict)
+    """Pool -> what it is set to whenever a replica takes the lead, by POOL_FIELDS; the rest stays as the log has it."""
 
     def pool_rule(self) -> PoolRule:
-        """Return which nodes form which pools, and by which resources they share cards."""
+        """Return which nodes form which pools, and by which resources they share GPUs."""
         names = ShareResources(core=self.sharing.core_resources, memory=self.sharing.memory_resources)
         sharing = self.sharing
         capacities = CapacityNames(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
         rule = structs.replace(self.cluster.pool_rule(), share_resources=names)
-        return structs.replace(rule, card_capacities=capacities if sharing.claims else None)
+        return structs.replace(rule, gpu_capacities=capacities if sharing.claims else None)
 
-    def caller_limits(self) -> CallerLimits:
-        """Return how much one caller may ask for."""
-        return CallerLimits(
-            jobs_per_user=self.jobs_per_user,
-        )
+    def pool_settings(self, pool: str) -> SettingsPatch:
+        """Return what a pool is set to, or raise InvalidInput naming the first impossible field."""
+        patch = {}
+        for key, value in self.pools.get(pool, {}).items():
+            path = f"pools.{pool}.{key[:80]}"
+            if key not in POOL_FIELDS:
+                raise InvalidInput(f"{path} is unknown here, expected one of {', '.join(POOL_FIELDS)}")
+            try:
+                patch[POOL_FIELDS[key]] = check_setting(POOL_FIELDS[key], value, path)
+            except InvalidField as error:
+                raise InvalidInput(str(error) if str(error).startswith(path) else f"{path}: {error}") from error
+        return patch
 
 
 class ReplicaContext(Struct, frozen=True, kw_only=True):
@@ -233,8 +230,9 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
     if not 1 <= options.jobs_per_user <= _MOST_JOBS:
         raise InvalidInput(f"jobsPerUser is {options.jobs_per_user}, expected 1 or more")
     _check_sharing(options.sharing)
-    for name, pool in options.pools.items():
-        _check_pool(name, pool)
+    for name in options.pools:
+        names.pool(name, "pools")
+        options.pool_settings(name)
     return options
 
 
@@ -294,28 +292,6 @@ def _check_cluster(options: KubernetesOptions) -> None:
         raise InvalidInput(f"cluster.relistSeconds is {cluster.relist_seconds:g}, expected 1 to {_LONGEST_S:g}")
 
 
-def _check_pool(name: str, pool: PoolSettings) -> None:
-    names.pool(name, "pools")
-    for field_name, span_s in (
-        ("ratelimitSeconds", pool.ratelimit_seconds),
-        ("nodeGraceSeconds", pool.node_grace_seconds),
-        ("startTimeoutSeconds", pool.start_timeout_seconds),
-        ("reclaimGraceSeconds", pool.reclaim_grace_seconds),
-    ):
-        if span_s is not None and not 0 <= span_s <= _LONGEST_S:
-            raise InvalidInput(f"pools.{name}.{field_name} is {span_s:g}, expected 0 to {_LONGEST_S:g}")
-    for what, chosen, find in (("policy", pool.policy, POLICIES.choose), ("placer", pool.placer, PLACERS.choose)):
-        if chosen is not None:
-            try:
-                find(chosen)
-            except InvalidInput as error:
-                raise InvalidInput(f"pools.{name}.{what}: {error}") from error
-    try:
-        check_parameters(pool.parameters)
-    except InvalidInput as error:
-        raise InvalidInput(f"pools.{name}: {error}") from error
-
-
 def _match(path: str, text: str, pattern: re.Pattern[str], expected: str) -> None:
     if not pattern.fullmatch(text):
         raise InvalidInput(f"{path} is {text[:200]!r}, expected {expected}")
@@ -350,7 +326,3 @@ def _refuse_unknown(given: Mapping[str, Any], record: type[Struct], path: str) -
         part = fields[name]
         if isinstance(value, dict) and isinstance(part, type) and issubclass(part, Struct):
             _refuse_unknown(value, part, f"{at}.")
-        elif record is KubernetesOptions and name == "pools" and isinstance(value, dict):
-            for pool, settings in value.items():
-                if isinstance(settings, dict):
-                    _refuse_unknown(settings, PoolSettings, f"pools.{pool}.")

@@ -65,7 +65,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     for see in (service.see, forecaster.see):
         view.subscribe(see)
     listen = options.listen
-    app = application(service.backend, service.pods)
+    app = application(service.backend)
     service.url = await stack.enter_async_context(serving(app, listen.host, listen.port))
     works = [
         view.run(),

@@ -14,19 +14,22 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
+from voda.api.backend import Backend
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
-from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
+from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.sharing import Sharing
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
-from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
-from voda.application.backend import Backend
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
 from voda.application.submit_job import JobSubmitter
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
@@ -34,7 +37,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
-from voda.cluster.kubernetes.state.job_claims import job_cards, with_claimed_gpus
+from voda.cluster.kubernetes.state.job_claims import job_gpus, with_claimed_gpus
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -60,7 +63,6 @@ from voda.operator.hived.pod_watch import PodWatch
 from voda.operator.pod_ports import PodPorts
 from voda.operator.registration.registrar import Registrar
 from voda.operator.status.status_reporter import StatusReporter
-from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
@@ -101,37 +103,36 @@ class KubernetesService:
         self.log_health = LogHealth(self.store, options.log or str(Path(options.home) / "voda.db"), telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
-        self.access = self._access()
+        self.access = _access(options, context, clock)
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
         self.jobs = LoggedJobs(self.view, self.pools.latest)
         setup = self._setup()
         self.kubernetes = KubernetesPools(api, setup)
         self.mirror = self.kubernetes.mirror
-        self.lease = self._lease(store, api)
+        self.lease = _lease(store, api, options, context, clock)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
         leading = self.leadership
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
-        self.backend = self._backend()
+        journal = Journal(store=self.store, clock=clock, view=self.view)
+        submits = JobSubmitter(journal, self._job_rules())
         self.shares = Sharing(
-            self.backend,
+            journal,
             self.mirror,
             self.kubernetes.inventory,
             options.sharing,
             lambda announcement: self.reporter.announce(announcement),
         )
-        self.pods = PodPorts(
-            hived=self.pod_scheduler, shares=self.shares.extender, explanations=self.shares.explanations
-        )
+        self.backend = self._backend(journal, submits)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )
         self.registrar = Registrar(
             objects=self.mirror,
-            backend=self.backend,
-            submits=JobSubmitter(self.backend),
+            journal=journal,
+            submits=submits,
             values=setup.values,
             announce=self.reporter.announce,
             refused=self.reporter.states.refuse,
@@ -217,41 +218,34 @@ class KubernetesService:
 
     # ---- inside
 
-    def _lease(self, store: EventStore, api: Api) -> LeaseStore:
-        leader = self.options.leader
-        if leader.election == "log":
-            return lease_of(store, leader.name, clock=self.clock)
-        return LeaseClient(api, leader.namespace or self.context.namespace, leader.name, clock=self.clock)
-
     async def _cluster_uid(self) -> str:
         """Return the uid of a namespace that lives as long as the cluster: it tells clusters apart."""
         found = await self.mirror.api.get(_OLDEST, PartialObject)
         return found.metadata.uid if found is not None else ""
 
-    def _access(self) -> Authenticator:
-        if not self.context.has_tokens:
-            return Authenticator.none()
-        folder = self.options.access.folder
-        return (
-            Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(self.options.home), self.clock)
-        )
-
-    def _backend(self) -> Backend:
-        outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
-        return Backend(
-            store=self.store,
-            clock=self.clock,
-            view=self.view,
-            access=self.access,
+    def _job_rules(self) -> JobRules:
+        return JobRules(
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
-            outputs=outputs,
-            job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
+            jobs_per_user=self.options.jobs_per_user,
             warnings=self._warnings,
             counted=self._counted,
+            quota_shortage=quota_shortage,
+        )
+
+    def _backend(self, journal: Journal, submits: JobSubmitter) -> Backend:
+        shares = self.shares
+        outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
+        return Backend(
+            journal=journal,
+            submits=submits,
+            access=self.access,
+            pools=self.pools,
+            outputs=outputs,
+            job_gpus=lambda node: job_gpus(self.kubernetes.inventory, node),
+            pods=PodPorts(hived=self.pod_scheduler, shares=shares.extender, explanations=shares.explanations),
             not_ready=self.failure,
             health_warning=self._health_warning,
-            limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )
@@ -331,19 +325,25 @@ class KubernetesService:
 
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
-        asked = self.options.pools.get(pool, PoolSettings())
-        requested = RequestedSettings(
-            policy=asked.policy,
-            placer=asked.placer,
-            ratelimit_s=asked.ratelimit_seconds,
-            node_grace_s=asked.node_grace_seconds,
-            start_timeout_s=asked.start_timeout_seconds,
-            reclaim_grace_s=asked.reclaim_grace_seconds,
-            parameters=check_parameters(asked.parameters),
-        )
-        live = self.view.live.cluster
-        position = await record_settings(self.store, self.clock, live, pool, requested, FirstSettings(), actor="serve")
+        requested, live = self.options.pool_settings(pool), self.view.live.cluster
+        position = await record_settings(self.store, self.clock, live, pool, requested, {}, actor="serve")
         await self.view.wait_for(position)
+
+
+def _lease(
+    store: EventStore, api: Api, options: KubernetesOptions, context: ReplicaContext, clock: SystemClock
+) -> LeaseStore:
+    leader = options.leader
+    if leader.election == "log":
+        return lease_of(store, leader.name, clock=clock)
+    return LeaseClient(api, leader.namespace or context.namespace, leader.name, clock=clock)
+
+
+def _access(options: KubernetesOptions, context: ReplicaContext, clock: SystemClock) -> Authenticator:
+    if not context.has_tokens:
+        return Authenticator.none()
+    folder = options.access.folder
+    return Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(options.home), clock)
 
 
 def log_event(event: Event) -> None:

@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import Callable
 
 from voda.app.kubernetes.options import SharingSettings
-from voda.application.backend import Backend
-from voda.application.sharing.claims.claim_accounts import ClaimAccounts
-from voda.application.sharing.claims.claim_placer import ClaimPlacer
-from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.pod_explanations import PodExplanations
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
+from voda.application.journal import Journal
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.sharing.claims.claim_placer import ClaimPlacer
+from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.pod_explanations import PodExplanations
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.operator.status.kube_events import Announcement
 from voda.sharing.rating import RATERS, GpuChooser
 
@@ -27,7 +27,7 @@ class Sharing:
 
     def __init__(
         self,
-        backend: Backend,
+        journal: Journal,
         mirror: ClusterMirror,
         inventory: Inventory,
         settings: SharingSettings,
@@ -41,21 +41,21 @@ class Sharing:
         if settings.enabled:
             binding = PodBinding(mirror.api)
             self.extender = ShareExtender(
-                backend=backend,
+                journal=journal,
                 binding=binding,
                 pods=pods,
                 chooser=GpuChooser(rater),
                 is_synced=lambda: mirror.is_synced,
                 most_nodes=settings.nodes_to_score,
             )
-            self._reconciler = ShareReconciler(backend=backend, binding=binding, pods=pods, rater=rater)
+            self._reconciler = ShareReconciler(journal=journal, binding=binding, pods=pods, rater=rater)
         if settings.claims:
-            accounts = ClaimAccounts(backend=backend, binding=ClaimBinding(mirror.api), inventory=inventory)
+            accounts = ClaimAccounts(journal=journal, binding=ClaimBinding(mirror.api), inventory=inventory)
             claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
         self.explanations = PodExplanations(
             inventory=inventory,
-            shares=lambda: backend.view.live.cluster.shares,
+            shares=lambda: journal.view.live.cluster.shares,
             rater=rater,
             claimants=claimants,
             is_extender=settings.enabled,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.lookup import pool_state
 from voda.cells.accounting import QuotaKey, quota_use
 from voda.cells.book import CellBook
@@ -60,7 +60,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
 
 
 async def apply_virtual_clusters(
-    backend: Backend, pool: str, spec: CellsSpec, *, actor: str, options: ApplyOptions
+    journal: Journal, pool: str, spec: CellsSpec, *, actor: str, options: ApplyOptions
 ) -> ApplyOutcome:
     """Record the cells and virtual clusters of a pool, in place of those before, and return once that is folded.
 
@@ -71,9 +71,9 @@ async def apply_virtual_clusters(
         StoreUnavailable: the log does not answer.
     """
     # The head first: what it counts is at or before the position, and so in the view.
-    head = await backend.store.head(f"cells.{pool}")
-    await backend.view.wait_for(await backend.store.position())
-    state = pool_state(backend, pool)
+    head = await journal.store.head(f"cells.{pool}")
+    await journal.catch_up()
+    state = pool_state(journal.view, pool)
     if options.revision not in (None, state.cells_revision):
         raise _changed_meanwhile(pool, state.cells_revision)
     # A large pool takes a while, and others would wait.
@@ -89,10 +89,10 @@ async def apply_virtual_clusters(
         )
     fact = VirtualClustersApplied(pool=pool, cells=outcome.cells)
     try:
-        await backend.record(fact, actor=actor, version=head.version)
+        await journal.record(fact, actor=actor, version=head.version)
     except VersionConflict as error:
-        raise _changed_meanwhile(pool, pool_state(backend, pool).cells_revision) from error
-    return outcome._replace(is_applied=True, revision=pool_state(backend, pool).cells_revision)
+        raise _changed_meanwhile(pool, pool_state(journal.view, pool).cells_revision) from error
+    return outcome._replace(is_applied=True, revision=pool_state(journal.view, pool).cells_revision)
 
 
 def _outcome(state: ClusterState, spec: CellsSpec) -> ApplyOutcome:

@@ -10,12 +10,12 @@ from voda.planner.virtual_clusters import workers_in_quota
 from voda.text import counted
 
 
-def quota_shortage(cells: CellsSpec | None, nodes: Mapping[str, Node], spec: JobSpec) -> str:
+def quota_shortage(cells: CellsSpec, nodes: Mapping[str, Node], spec: JobSpec) -> str:
     """Return why no guarantee ever holds the minimum of a job, one sentence; empty: one does, or it asks for none.
 
     It costs the same however many jobs there are.
     """
-    if cells is None or not spec.is_guaranteed:
+    if not spec.is_guaranteed:
         return ""
     gpus, most = spec.gpus_per_replica or Gpus(1), workers_in_quota(cells, nodes.values(), spec)
     if most >= spec.min_replicas:

@@ -4,6 +4,7 @@ Rule: first what shrinks a job beyond its need, then what brings one down to its
 where the least is lost in GPU-seconds; at equal loss, the youngest.
 """
 
+import math
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
@@ -29,6 +30,8 @@ class GangLoss(NamedTuple):
     step: ReclaimStep
     gpu_s: float
     """The restart and the work since the last checkpoint."""
+    since: float = 0.0
+    """When it was asked for."""
 
 
 Losses = Mapping[str, GangLoss]
@@ -36,17 +39,15 @@ Losses = Mapping[str, GangLoss]
 _UNKNOWN = GangLoss(ReclaimStep.HALT, 0.0)
 
 
-def loss_in(book: CellBook, losses: Losses, cell: int, *, ranks: Mapping[str, int]) -> tuple[int, int, float, int]:
+def loss_in(book: CellBook, losses: Losses, cell: int) -> tuple[int, int, float, float]:
     """Return what is lost when the opportunistic gangs on a physical cell leave; the smaller the better.
 
-    That is jobs halted, jobs brought to their minimum, GPU-seconds, and last the age of the oldest gang; `ranks`: gang
-    of the book -> its place among them, the oldest first.
+    That is jobs halted, jobs brought to their minimum, GPU-seconds, and last the age of the oldest gang.
     """
     if not book.opportunistic[cell]:
-        return 0, 0, 0.0, 0
+        return 0, 0, 0.0, -math.inf
     leafs = (leaf for leaf in book.topology.trees.leafs[cell] if book.priority[leaf] == OPPORTUNISTIC)
     names = dict.fromkeys(book.holder[leaf] for leaf in leafs)
     lost = [losses.get(name, _UNKNOWN) for name in names]
     halted, brought_down = (sum(each.step == step for each in lost) for step in (ReclaimStep.HALT, ReclaimStep.MINIMUM))
-    oldest = min(ranks[name] for name in names)
-    return halted, brought_down, sum(each.gpu_s for each in lost), len(ranks) - oldest
+    return halted, brought_down, sum(each.gpu_s for each in lost), -min(each.since for each in lost)

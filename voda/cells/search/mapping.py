@@ -8,7 +8,7 @@ cells, the one on which the least opportunistic work is lost comes first, then t
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 from voda.cells.book import CellBook
@@ -109,17 +109,12 @@ class _Search:
         elif len(cells) > 1:
             cells.sort(key=partial(self._least_loss, self.losses, level))
 
-    def _least_loss(self, losses: Losses, level: int, cell: int) -> tuple[int, int, float, int]:
+    def _least_loss(self, losses: Losses, level: int, cell: int) -> tuple[int, int, float, float]:
         """Return what is lost on the best cell of a level that is or is in this one."""
         trees = self.book.topology.trees
         if trees.level[cell] <= level or not self.book.opportunistic[cell]:
-            return loss_in(self.book, losses, cell, ranks=self._ranks)
+            return loss_in(self.book, losses, cell)
         return min(self._least_loss(losses, level, child) for child in trees.children[cell])
-
-    @cached_property
-    def _ranks(self) -> Mapping[str, int]:
-        """Gang -> its place among those of the book, which does not change while it is searched."""
-        return {name: rank for rank, name in enumerate(self.book.gangs)}
 
     def _is_usable(self, cell: int) -> bool:
         nodes = self.book.topology.nodes[cell]

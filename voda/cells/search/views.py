@@ -35,7 +35,7 @@ class _Lacking:
 
 
 @dataclass(frozen=True)
-class NodesView:
+class UsableNodes:
     """The nodes of a view at one moment."""
 
     rooms: Callable[[int], Mapping[int, int]]
@@ -63,7 +63,7 @@ class NodesView:
         return free + [leaf for leaf in self.leafs[node] if FREE < self.priority[leaf] < priority]
 
 
-def virtual_view(book: CellBook, view: QuotaView, nodes: Set[str] | None) -> NodesView:
+def virtual_view(book: CellBook, view: QuotaView, nodes: Set[str] | None) -> UsableNodes:
     """Return the virtual nodes of a view; `nodes`: the only machines that may be used, None = any."""
     place, used, leafs = book.place, book.used, book.quotas.trees.leafs
     usable = [node for node in view.nodes if place[node] == NONE or _is_usable(book, place[node], nodes)]
@@ -77,10 +77,10 @@ def virtual_view(book: CellBook, view: QuotaView, nodes: Set[str] | None) -> Nod
         lacking = _Lacking(WaitReason.QUOTA_IN_USE, WaitReason.QUOTA_NOT_SUGGESTED, WaitReason.QUOTA_BAD)
         return _blocker(book, [place[node] for node in view.nodes if place[node] != NONE], nodes, lacking)
 
-    return NodesView(rooms, lambda node: -used[node], leafs, book.virtual_priority, blocker)
+    return UsableNodes(rooms, lambda node: -used[node], leafs, book.virtual_priority, blocker)
 
 
-def physical_view(book: CellBook, chain: str, nodes: Set[str] | None) -> NodesView:
+def physical_view(book: CellBook, chain: str, nodes: Set[str] | None) -> UsableNodes:
     """Return the machines of a chain."""
     opportunistic, guaranteed = book.opportunistic, book.guaranteed
     kind = book.topology.chains[chain]
@@ -97,7 +97,7 @@ def physical_view(book: CellBook, chain: str, nodes: Set[str] | None) -> NodesVi
         return _blocker(book, machines, nodes, lacking)
 
     # There are fewer leafs on a node than this factor.
-    return NodesView(
+    return UsableNodes(
         rooms,
         lambda node: guaranteed[node] - opportunistic[node] * (leafs + 1),
         book.topology.trees.leafs,

@@ -65,6 +65,25 @@ class Quotas:
         return {key: tuple(of_key[level] for level in sorted(of_key)) for key, of_key in levels.items()}
 
     @cached_property
+    def root_names(self) -> Mapping[int, str]:
+        """Quota cell -> its type, and its number among those of its virtual cluster, or of its pin: `node/3`."""
+        pinned = {view.roots[0]: place for place, view in self.pin_views.items()}
+        names: dict[int, str] = {}
+        numbers: Counter[tuple[str, str]] = Counter()
+        for root in sorted(pinned.keys() | {root for view in self.views.values() for root in view.roots}):
+            owner = pinned.get(root, (self.owner[root], ""))
+            kind = self.trees.chain[root].type_at(self.trees.level[root])
+            names[root] = f"{kind.name}/{numbers[owner]}"
+            numbers[owner] += 1
+        return names
+
+    @cached_property
+    def root_named(self) -> Mapping[tuple[str, str, str], int]:
+        """(virtual cluster, pin, name) -> the quota cell that has it in `root_names`; pin empty: not pinned."""
+        pins = {view.roots[0]: pin for (_, pin), view in self.pin_views.items()}
+        return {(self.owner[root], pins.get(root, ""), name): root for root, name in self.root_names.items()}
+
+    @cached_property
     def node_of(self) -> Mapping[int, int]:
         """Virtual leaf -> the view's node that it belongs to."""
         views = [*self.views.values(), *self.pin_views.values()]

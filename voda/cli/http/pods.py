@@ -1,4 +1,4 @@
-"""Asks for a pod that asks for cards, where a command names one instead of a job."""
+"""Asks for a pod that asks for GPUs, where a command names one instead of a job."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ async def pod_body(client: Client, named: str) -> bytes:
     """Return the answer about the pod NAME, NAMESPACE/NAME or pod/NAMESPACE/NAME.
 
     Raises:
-        NotFound: the server knows none that asks for cards.
+        NotFound: the server knows none that asks for GPUs.
     """
     namespace, _, name = (named.removeprefix(_POD) if is_pod(named) else named).rpartition("/")
     return await client.get(resource_path("pods", namespace or _DEFAULT, name))

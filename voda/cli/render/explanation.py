@@ -83,7 +83,7 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
         f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
     )
     if job.card:
-        yield f"card: {job.card}"
+        yield f"GPU: {job.card}"
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
     if job.program_failures:

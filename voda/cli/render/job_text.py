@@ -129,7 +129,7 @@ def replicas(job: JobView) -> str:
 def gpus_text(job: JobView | ExplanationView) -> str:
     """Return what each worker has of GPUs, after its number: ` of 2 GPUs`; empty where it is one."""
     if job.share is not None:
-        return f" with {request_text(GpuRequest(milli=job.share.milli, memory_mib=job.share.memory_mib))} of a card"
+        return f" with {request_text(GpuRequest(milli=job.share.milli, memory_mib=job.share.memory_mib))} of a GPU"
     return "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
 
 

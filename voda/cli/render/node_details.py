@@ -1,4 +1,4 @@
-"""One node for people: its GPUs, who holds them, and each of its cards with the pods, or the job, that have it.
+"""One node for people: its GPUs, who holds them, and each of its GPUs with the pods, or the job, that have it.
 
 Rule: pure; text of others cannot command the terminal; at most 80 columns where the terminal has no more.
 """
@@ -48,7 +48,7 @@ def node_text(node: NodeView, *, width: int | None) -> list[Text]:
 
 
 def _devices(node: NodeView) -> tuple[str, list[str]]:
-    """Return whose devices the cards are, if all are of one driver's pool, and each card's name within it."""
+    """Return whose devices the GPUs are, if all are of one driver's pool, and each GPU's name within it."""
     parts = [plain(card.name).rpartition("/") for card in node.devices]
     if len(pools := {pool for pool, _, name in parts if name}) != 1:
         return "", ["/".join(filter(None, (pool, name))) or (NONE if pools else "") for pool, _, name in parts]
@@ -67,7 +67,7 @@ def _status(node: NodeView) -> str:
 def _gpus(node: NodeView) -> str:
     shared = shared_cards(node)
     parts = [str(node.gpus), f"{node.used_gpus} used", f"{node.free_gpus} free"]
-    parts += [f"{shared} of shared cards"] if shared and node.gpus else []
+    parts += [f"{shared} of shared GPUs"] if shared and node.gpus else []
     return ", ".join([*parts, f"{foreign_gpus(node)} used by others"])
 
 
@@ -75,7 +75,7 @@ def _cards(node: NodeView) -> str:
     if not node.devices:
         return "it shares none"
     gone = sum(1 for card in node.devices if not card.is_present)
-    lost = f"; {counted(gone, 'card')} gone of which pods still have shares" if gone else ""
+    lost = f"; {counted(gone, 'GPU')} gone of which pods still have shares" if gone else ""
     cards = sum(1 for card in node.devices if card.is_present)
     jobs = _cards_of_unknown_index(node)
     hidden = f"; jobs have {jobs} of those shown as free, it is not known which" if jobs else ""
@@ -83,7 +83,7 @@ def _cards(node: NodeView) -> str:
 
 
 def _cards_of_unknown_index(node: NodeView) -> int:
-    """Return how many of the cards that seem free jobs have at least; a node may have GPUs that are no such cards."""
+    """Return how many of the GPUs that seem free jobs have at least; a node may have GPUs that are no such GPUs."""
     known = sum(1 for card in node.devices if card.job)
     free = sum(1 for card in node.devices if card.is_present and not card.shares and not card.job)
     others = max(0, node.gpus - sum(1 for card in node.devices if card.is_present))
@@ -91,7 +91,7 @@ def _cards_of_unknown_index(node: NodeView) -> int:
 
 
 def _rows(card: CardView) -> list[list[str]]:
-    """Return a row for each share of a card, the first with what is left of it; one where nobody has any, or a job
+    """Return a row for each share of a GPU, the first with what is left of it; one where nobody has any, or a job
     has all.
     """
     if card.job and not card.shares:

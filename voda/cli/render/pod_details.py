@@ -1,4 +1,4 @@
-"""A pod that asks for cards, for people: what it has of which card, and beside whom, or why it waits.
+"""A pod that asks for GPUs, for people: what it has of which GPU, and beside whom, or why it waits.
 
 Rule: pure; text of others cannot command the terminal.
 """
@@ -17,7 +17,7 @@ from voda.wire.pods import PodCardView, SharingPodView
 def pod_text(pod: SharingPodView, when: Callable[[datetime], str]) -> RenderableType:
     """Return all about a pod in sentences; `when` formats an instant."""
     where = f" on {pod.node}" if pod.node else ""
-    since = f", its cards since {when(pod.assigned_at)}" if pod.assigned_at is not None else ""
+    since = f", its GPUs since {when(pod.assigned_at)}" if pod.assigned_at is not None else ""
     head = Text(plain(f"{pod.pod}: {pod.state}{where}{since}"), style="bold")
     return Group(head, *(Padding(Text(plain(line)), (0, 0, 0, 2)) for line in _lines(pod)))
 
@@ -35,7 +35,7 @@ def _card(card: PodCardView) -> str:
     gone = "" if card.is_present else ", which is gone"
     others = ", ".join(f"{share.pod} ({_amount(share.milli, share.memory_mib)})" for share in card.beside)
     beside = f", beside {others}" if others else ""
-    return f"{_amount(card.milli, card.memory_mib)} of card {card.index}{name}{gone}{beside}"
+    return f"{_amount(card.milli, card.memory_mib)} of GPU {card.index}{name}{gone}{beside}"
 
 
 def _amount(milli: int, memory_mib: int) -> str:

@@ -163,9 +163,9 @@ def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width
 
 
 def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | None = None) -> list[Text]:
-    """Return a line for each node, heads first; with its pool where there are several, and its cards where some have.
+    """Return a line for each node, heads first; with its pool where there are several, and its GPUs where some have.
 
-    Of its cards: how many pods share, of how many, and what these pods leave of those.
+    Of its GPUs: how many pods share, of how many, and what these pods leave of those.
     """
     has_pools = wide or len({node.pool for node in nodes}) > 1
     has_cards = any(node.devices for node in nodes)
@@ -184,7 +184,7 @@ def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | N
 
 
 def shared_cards(node: NodeView) -> int:
-    """Return how many cards of a node pods share."""
+    """Return how many GPUs of a node pods share."""
     return sum(1 for card in node.devices if card.is_present and card.shares)
 
 
@@ -267,7 +267,7 @@ def _cards(node: NodeView) -> list[str | Text]:
 
 
 def _sharing(node: NodeView) -> list[str]:
-    """Return who has shares of the node's cards, with how many milli: `ml/notebook 250m`."""
+    """Return who has shares of the node's GPUs, with how many milli: `ml/notebook 250m`."""
     milli: dict[str, int] = {}
     for card in node.devices:
         for share in card.shares:

@@ -1,13 +1,13 @@
-"""Gives the claims of a pod their cards: claims that select these take the place of those made after a template.
+"""Gives the claims of a pod their GPUs: claims that select these take the place of those made after a template.
 
-1. Make a claim like each of the pod's, whose requests select the cards that were chosen: a claim cannot be changed.
+1. Make a claim like each of the pod's, whose requests select the GPUs that were chosen: a claim cannot be changed.
 2. Name these in the status of the pod, and the node, where kube-scheduler then looks first (unless it may not preempt).
 3. Lift the gate.
 
 The claims whose place was taken are deleted once the pod has its node. Of a pod without a gate they are deleted before
 the second step, for kube-scheduler may be about to allocate them: then it is refused, or the deletion is.
 
-Rule: names follow from pod, claim and cards, and every write names the version that it was decided on, so that whoever
+Rule: names follow from pod, claim and GPUs, and every write names the version that it was decided on, so that whoever
 dies between two of these steps, or does them twice, leaves nothing that the next round does not put right.
 """
 
@@ -37,7 +37,7 @@ class ClaimBinding:
         return await self._api.get(pod_path(namespace, name), Pod)
 
     async def pin(self, pod: Pod, chosen: Mapping[str, ChosenClaim], node: str) -> Pod:
-        """Let the claims of a pod select the cards that were chosen, and return the pod as it is then.
+        """Let the claims of a pod select the GPUs that were chosen, and return the pod as it is then.
 
         Claims that do already are left as they are.
 
@@ -55,9 +55,7 @@ class ClaimBinding:
         if other:
             pod = await self._name(pod, {name: each.name(pod) for name, each in other.items()}, node)
         if is_gated or other:
-            pod = await self._lift(
-                pod, ",".join(f"{name}={card}" for name, each in chosen.items() for card in each.cards)
-            )
+            pod = await self._lift(pod, ",".join(f"{name}={gpu}" for name, each in chosen.items() for gpu in each.gpus))
         return pod
 
     async def keep_no_room(self, pod: Pod) -> None:
@@ -65,12 +63,12 @@ class ClaimBinding:
         await patch_pod(self._api, pod, {"status": {"nominatedNodeName": None}}, subresource="status")
 
     async def unname(self, pod: Pod) -> Pod:
-        """Let a pod name no cards, and return it as it is then; raises as `pin`.
+        """Let a pod name no GPUs, and return it as it is then; raises as `pin`.
 
         kube-controller-manager makes claims anew that somebody deleted, but it may miss that they are gone: then it
         looks at the pod the next time that this changes.
         """
-        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.CARDS: None}}})
+        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.GPUS: None}}})
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that has no devices; Conflict: it has changed since."""
@@ -86,7 +84,7 @@ class ClaimBinding:
         if like is None:
             raise Conflict(f"claim {meta.key} of pod {pod.metadata.key} is gone")
         try:
-            body = pinned_claim(like, name, chosen.selectors, ",".join(chosen.cards))
+            body = pinned_claim(like, name, chosen.selectors, ",".join(chosen.gpus))
             await self._api.create(_claims(meta.namespace), body, PartialObject)
         except Conflict:
             made = await self._api.get(_claims(meta.namespace, name), ResourceClaim)
@@ -108,16 +106,16 @@ class ClaimBinding:
         status = {"resourceClaimStatuses": statuses, "nominatedNodeName": nominated}
         return await patch_pod(self._api, pod, {"status": status}, subresource="status")
 
-    async def _lift(self, pod: Pod, cards: str) -> Pod:
+    async def _lift(self, pod: Pod, gpus: str) -> Pod:
         gates = [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.SHARE_GATE]
         spec = {"spec": {"schedulingGates": gates}} if len(gates) < len(pod.spec.scheduling_gates) else {}
-        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.CARDS: cards}}, **spec})
+        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.GPUS: gpus}}, **spec})
 
 
 def _is_like(made: ResourceClaim, pod: Pod, chosen: ChosenClaim) -> bool:
     """Return whether a claim is the one that voda made for a pod: anybody may make one of its name."""
-    cards = made.metadata.annotations.get(well_known.CARDS)
-    return (made.owner, made.pod_claim, cards) == (pod.metadata.uid, chosen.claim.pod_claim, ",".join(chosen.cards))
+    gpus = made.metadata.annotations.get(well_known.GPUS)
+    return (made.owner, made.pod_claim, gpus) == (pod.metadata.uid, chosen.claim.pod_claim, ",".join(chosen.gpus))
 
 
 def _claims(namespace: str, name: str = "") -> str:

@@ -47,7 +47,7 @@ class KubernetesCluster:
             ended={job_id: end for job_id, end in self.observations.ends.items() if inventory.pool(job_id) == pool},
             exits=_Lazy(inventory.jobs_with_workers, self._exits),
             objects=_Lazy(inventory.jobs_with_objects, self._uid),
-            starting=[job_id for job_id in self.actuator.starting() if self._is_live(job_id)],
+            starting=self._starting(),
             underway=self._underway(),
             sizes={
                 job_id: size
@@ -55,6 +55,11 @@ class KubernetesCluster:
                 if job_id in mine or inventory.pool(job_id) == pool
             },
         )
+
+    def _starting(self) -> Sequence[str]:
+        """Return the jobs that are to run and of which no worker holds GPUs yet."""
+        runs = (job_id for job_id, state in self.actuator.desired.items() if isinstance(state, DesiredRun))
+        return [job_id for job_id in runs if not self.inventory.gpu_nodes(job_id) and self._is_live(job_id)]
 
     def _underway(self) -> Mapping[str, Sequence[str]]:
         """Return the nodes of the jobs that are to run, and that the actuator works on by itself."""

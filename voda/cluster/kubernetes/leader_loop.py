@@ -9,7 +9,6 @@ Rule: changes within a moment are published together, exits before starts, so th
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
@@ -29,7 +28,6 @@ from voda.kubernetes_client.api import Api
 
 _BATCH_S: Final = 0.02
 """What changes within this span is published together."""
-_TICK_S: Final = 1.0
 _SWEEP_S: Final = 5.0
 
 
@@ -45,7 +43,9 @@ class LeaderLoop:
         clock, publish_job = setup.clock, self._publish_job
         self._refusals = RefusalReports(inventory, clock, publish_job, telemetry=setup.telemetry)
         self._gates = GateLifter(inventory, api, self._refusals, telemetry=setup.telemetry)
-        self.actuator = Actuator(inventory, api, clock, self._gates, publish_job, values=setup.values)
+        self.actuator = Actuator(
+            inventory, api, clock, self._gates, publish_job, values=setup.values, telemetry=setup.telemetry
+        )
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
             inventory=inventory,
@@ -92,6 +92,7 @@ class LeaderLoop:
                 group.create_task(self._sweep())
                 group.create_task(self._watch_stalls())
                 group.create_task(self._refresher.run())
+                group.create_task(self.actuator.run())
         finally:
             self._is_leading = False
             self.actuator.stand_down()
@@ -99,15 +100,13 @@ class LeaderLoop:
     async def _follow(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK_S):
-                        await self._wake.wait()
+                await self._wake.wait()
                 await asyncio.sleep(_BATCH_S)
                 self._wake.clear()
                 jobs = self._publish_changes()
                 # Not waited for: a server that is slow about one job must not keep facts about others from the log.
-                if due := {*jobs, *self.actuator.due()}:
-                    group.create_task(self.actuator.converge(due))
+                if jobs:
+                    group.create_task(self.actuator.converge(jobs))
 
     def _publish_changes(self) -> set[str]:
         """Publish what changed since the last call, and return the jobs concerned."""

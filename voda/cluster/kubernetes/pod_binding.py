@@ -1,4 +1,4 @@
-"""Binds pods: gives one its node, and with it the annotations that name its cards.
+"""Binds pods: gives one its node, and with it the annotations that name its GPUs.
 
 Rule: every write names the version of the pod that it was decided on, so that of two who bind one pod the later one to
 write is refused (Conflict), and what it has decided is void.
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from voda.cluster.kubernetes.objects import Pod, pod_path
-from voda.cluster.kubernetes.state.shared_gpus import ASSUMED, CARDS_OF
+from voda.cluster.kubernetes.state.shared_gpus import ASSUMED, GPUS_OF
 from voda.domain.errors import NotFound
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.metadata import PartialObject
 
 WITHDRAWN: Final = "voda.dev/cards-withdrawn"
-"""Annotation of a pod that had cards and was not bound: a number that makes any earlier try to bind it fail."""
+"""Annotation of a pod that had GPUs and was not bound: a number that makes any earlier try to bind it fail."""
 
 FREED: Final = "voda.dev/cards-freed"
-"""Annotation of a pod that waits: a number that changes when cards for it are free, so that it is looked at again."""
+"""Annotation of a pod that waits: a number that changes when GPUs for it are free, so that it is looked at again."""
 
 
 async def bind_pod(api: Api, namespace: str, name: str, node: str, metadata: Mapping[str, Any]) -> None:
@@ -60,8 +60,8 @@ class PodBinding:
         """Return a pod as it is now."""
         return await self._api.get(pod_path(namespace, name), Pod)
 
-    async def name_cards(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
-        """Write the annotations that name the cards of a pod, in place of all such ones; raises as `patch_pod`."""
+    async def name_gpus(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
+        """Write the annotations that name the GPUs of a pod, in place of all such ones; raises as `patch_pod`."""
         return await self._patch(pod, {WITHDRAWN: None, **annotations}, "true")
 
     async def withdraw(self, pod: Pod, number: str) -> Pod:
@@ -78,19 +78,19 @@ class PodBinding:
             raise NotFound(f"pod {pod.metadata.key} is gone")
 
     async def bind(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
-        """Give a pod its node, and name its cards in the same write; raises as `bind_pod`.
+        """Give a pod its node, and name its GPUs in the same write; raises as `bind_pod`.
 
         An old API server may leave the label out.
         """
-        if any(key not in annotations for key in pod.metadata.annotations if key.startswith((CARDS_OF, WITHDRAWN))):
+        if any(key not in annotations for key in pod.metadata.annotations if key.startswith((GPUS_OF, WITHDRAWN))):
             # A binding adds annotations and takes none away.
-            pod = await self.name_cards(pod, annotations)
+            pod = await self.name_gpus(pod, annotations)
         meta = pod.metadata
         known = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         copies = {"annotations": annotations, "labels": {ASSUMED: annotations[ASSUMED]}}
         await bind_pod(self._api, meta.namespace, meta.name, node, {**known, **copies})
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None], label: str | None) -> Pod:
-        former = {key: None for key in pod.metadata.annotations if key.startswith(CARDS_OF)}
+        former = {key: None for key in pod.metadata.annotations if key.startswith(GPUS_OF)}
         metadata = {"annotations": {**former, **annotations}, "labels": {ASSUMED: label}}
         return await patch_pod(self._api, pod, {"metadata": metadata})

@@ -9,6 +9,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
+from voda.domain.reasons.stalls import StallReason
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 
@@ -28,8 +29,8 @@ class JobLog(Protocol):
     def job_pools(self) -> Iterable[str]:
         """Return the pools that have live jobs; called several times per submit, so it must not look at each job."""
 
-    def stall(self, job_id: str) -> str:
-        """Return what a live job waits for, as the log has it; empty: it goes on."""
+    def stall(self, job_id: str) -> StallReason | None:
+        """Return what a live job waits for, as the log has it; None: it goes on."""
 
 
 class KubernetesSetup(Struct, frozen=True, kw_only=True):

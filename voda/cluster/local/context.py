@@ -23,7 +23,7 @@ from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.retention import OUTPUT_BYTES
+from voda.domain.settings import Settings
 from voda.events.types import Observation
 from voda.untrusted_files import UnsafeFile
 
@@ -70,7 +70,7 @@ class LocalClusterConfig:
     """Most processes and threads of a replica."""
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
-    output_bytes: Callable[[], int] = lambda: OUTPUT_BYTES
+    output_bytes: Callable[[], int] = lambda: Settings().output_bytes
     """Returns the most bytes of the output of all replicas of a job together, which share it evenly."""
 
 

@@ -54,7 +54,7 @@ class DeviceClaims:
 
     def take(self, run_spec: RunSpec, new: Sequence[int], size: int, start: StartJob | None = None) -> None:
         """Take devices for new workers of a job of that size, record it and let their processes in; or change nothing.
-        `start` says which card it may share; None: any.
+        `start` says which GPU it may share; None: any.
 
         Raises:
             ActionRefused: there are too few.
@@ -104,7 +104,7 @@ class DeviceClaims:
         return dict.fromkeys(new, ())
 
     def _release_share(self) -> bool:
-        """Give the job's part of a card back, and return whether it had one."""
+        """Give the job's part of a GPU back, and return whether it had one."""
         self._state.record.share, self._state.record.share_device = None, ""
         return self._state.context.slots.release_share(self._state.record.job_id)
 
@@ -328,7 +328,7 @@ def claim_of_left(context: LocalContext, left: Sequence[MarkedProcess]) -> dict[
 
 
 def pod_of(spec: JobSpec) -> str:
-    """Return the name of a job in the account of cards."""
+    """Return the name of a job in the account of GPUs."""
     return f"{spec.namespace}/{spec.job_id}"
 
 

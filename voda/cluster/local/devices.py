@@ -26,7 +26,7 @@ from voda.sharing import OpenGpus
 
 _log = logging.getLogger(__name__)
 CONTAINER: Final = "share"
-"""Of a job with a part of a card, in the account of cards."""
+"""Of a job with a part of a GPU, in the account of GPUs."""
 MPS_SERVER: Final = "nvidia-cuda-mps-server"[:15]
 # Errors of the program rather than of the GPU, as NVIDIA's guide to Xid errors has them.
 _PROGRAM_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
@@ -66,9 +66,9 @@ class Slots:
     def hold_share(self, job_id: str, pod: str, request: GpuRequest, name: str) -> Mapping[str, ContainerGpus]:
         """Note that a job has this part of a device, (still) known or not, and return it as a fact has it."""
         names = [*self.devices]
-        # One that is not known any more is none of the node's cards.
-        card = names.index(name) if name in self.devices else len(names)
-        containers = {CONTAINER: ContainerGpus(cards=(card,), request=request)}
+        # One that is not known any more is none of the node's GPUs.
+        gpu = names.index(name) if name in self.devices else len(names)
+        containers = {CONTAINER: ContainerGpus(gpus=(gpu,), request=request)}
         self._shares.pods[job_id] = PodShares(pod=pod, containers=containers, assigned_at=0.0)
         return containers
 
@@ -96,9 +96,9 @@ class Slots:
         """
         closed = {*barred, *self._holders}
         if beside is not None:
-            mates, shared = self._shares.cards_of(beside), self.shared()
-            cards_shut = (card not in mates if mates else name in shared for card, name in enumerate(self.devices))
-            closed |= {name for name, is_shut in zip(self.devices, cards_shut, strict=True) if is_shut}
+            mates, shared = self._shares.gpus_of(beside), self.shared()
+            gpus_shut = (gpu not in mates if mates else name in shared for gpu, name in enumerate(self.devices))
+            closed |= {name for name, is_shut in zip(self.devices, gpus_shut, strict=True) if is_shut}
         names = [*self.devices]
         free = OpenGpus((gpu, left) for gpu, left in enumerate(self._shares.free()) if names[gpu] not in closed)
         chosen = next(free.fitting(request), None)
@@ -116,10 +116,8 @@ class Slots:
 
     def shared(self) -> frozenset[str]:
         """Return the devices of which jobs have parts."""
-        cards = {
-            card for pod in self._shares.pods.values() for share in pod.containers.values() for card in share.cards
-        }
-        return frozenset(name for card, name in enumerate(self.devices) if card in cards)
+        gpus = {gpu for pod in self._shares.pods.values() for share in pod.containers.values() for gpu in share.gpus}
+        return frozenset(name for gpu, name in enumerate(self.devices) if gpu in gpus)
 
     def take(
         self, job_id: str, indices: Iterable[int], per_worker: Gpus, *, barred: Iterable[str], node: str
@@ -158,9 +156,9 @@ class Slots:
         """Return the devices that workers hold, whole or a part of them."""
         return frozenset(self._holders) | self.shared()
 
-    def jobs_by_card(self) -> Mapping[int, str]:
-        """Return card -> id of the job of which a worker has all of it."""
-        return {card: self._holders[name][0] for card, name in enumerate(self.devices) if name in self._holders}
+    def jobs_by_gpu(self) -> Mapping[int, str]:
+        """Return GPU -> id of the job of which a worker has all of it."""
+        return {gpu: self._holders[name][0] for gpu, name in enumerate(self.devices) if name in self._holders}
 
     def minors(self, names: Iterable[str]) -> frozenset[int] | None:
         """Return the minor numbers of the GPUs among these devices; None where one of them is not known."""
@@ -175,11 +173,11 @@ class Slots:
 
 
 def share_devices(devices: Iterable[Device]) -> tuple[GpuDevice, ...]:
-    """Return devices as cards to share; CPU slots are none."""
+    """Return devices as GPUs to share; CPU slots are none."""
     return tuple(GpuDevice(memory_mib=device.memory_mib) for device in devices if device.is_gpu)
 
 
-class Card(Struct, frozen=True, kw_only=True):
+class GpuReading(Struct, frozen=True, kw_only=True):
     """A GPU as it is now."""
 
     index: int
@@ -194,7 +192,7 @@ class Card(Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
 
 
-Driver = Callable[[], Sequence[Card]]
+Driver = Callable[[], Sequence[GpuReading]]
 """Returns all GPUs, also those that no longer answer."""
 
 
@@ -209,13 +207,13 @@ class GpuHealth(Struct, frozen=True, kw_only=True):
 
 def find_gpus(driver: Driver, *, visible: str | None = None) -> tuple[Device, ...]:
     """Return the GPUs that voda may hand out; `visible` is CUDA_VISIBLE_DEVICES of voda itself, None where unset."""
-    cards = [card for card in driver() if not card.problem or card.uuid]
+    gpus = [gpu for gpu in driver() if not gpu.problem or gpu.uuid]
     if visible is not None:
         named = [word.strip() for word in visible.split(",")]
-        cards = [card for card in cards if _is_named(card, named)]
+        gpus = [gpu for gpu in gpus if _is_named(gpu, named)]
     return tuple(
-        Device(name=str(card.index), model=card.model, uuid=card.uuid, minor=card.minor, memory_mib=card.memory_mib)
-        for card in cards
+        Device(name=str(gpu.index), model=gpu.model, uuid=gpu.uuid, minor=gpu.minor, memory_mib=gpu.memory_mib)
+        for gpu in gpus
     )
 
 
@@ -239,13 +237,13 @@ class GpuMonitor:
 
     def look(self, held: AbstractSet[str]) -> GpuHealth:
         """Return how the GPUs are, of which workers hold some; as slow as the driver is: call it in a thread."""
-        cards = {self._names[card.uuid]: card for card in self._driver() if card.uuid in self._names}
-        for name, card in cards.items():
-            if card.problem:
-                self._broken.setdefault(name, card.problem)
+        gpus = {self._names[gpu.uuid]: gpu for gpu in self._driver() if gpu.uuid in self._names}
+        for name, gpu in gpus.items():
+            if gpu.problem:
+                self._broken.setdefault(name, gpu.problem)
         # A driver that starts anew may show none for a moment.
-        absent = {name: "it is gone from the bus" for name in self._names.values() if name not in cards}
-        busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
+        absent = {name: "it is gone from the bus" for name in self._names.values() if name not in gpus}
+        busy = frozenset(name for name, gpu in gpus.items() if gpu.processes and name not in held)
         before = busy if self._busy is None else self._busy
         self._busy = busy
         return GpuHealth(broken={**absent, **self._broken}, foreign=busy & before)
@@ -254,7 +252,7 @@ class GpuMonitor:
 def open_driver() -> Driver:
     """Return the driver of this machine; one without GPUs where there is none."""
     try:
-        return NvmlDriver().cards
+        return NvmlDriver().gpus
     except Exception as error:  # the library raises its own family, and OSError where it finds no driver
         _log.info("no NVIDIA driver: %s", error)
         return tuple
@@ -276,11 +274,11 @@ class NvmlDriver:
         self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
         self._events = self._registered()
 
-    def cards(self) -> Sequence[Card]:
+    def gpus(self) -> Sequence[GpuReading]:
         xids = self._xids()
-        return tuple(self._card(index, xids.get(index)) for index in range(len(self._handles)))
+        return tuple(self._gpu(index, xids.get(index)) for index in range(len(self._handles)))
 
-    def _card(self, index: int, xid: int | None) -> Card:
+    def _gpu(self, index: int, xid: int | None) -> GpuReading:
         handle, nvml = self._handles[index], self._nvml
         problem, processes = f"it reported Xid {xid}" if xid is not None else "", 0
         try:
@@ -296,7 +294,7 @@ class NvmlDriver:
                 problem = problem or f"{errors} uncorrectable memory errors since its last reset"
         except nvml.NVMLError as error:
             problem = problem or self._loss(error)
-        return Card(
+        return GpuReading(
             index=index,
             uuid=self._uuids[index],
             model=self._models[index],
@@ -349,8 +347,8 @@ class NvmlDriver:
         return xids
 
 
-def _is_named(card: Card, named: Sequence[str]) -> bool:
-    return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)
+def _is_named(gpu: GpuReading, named: Sequence[str]) -> bool:
+    return any(word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word)) for word in named)
 
 
 def _is_mps_server(pid: int) -> bool:

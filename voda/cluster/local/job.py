@@ -70,7 +70,7 @@ class LocalJob:
         Args:
             size: of the job for now.
             planned: its size by the plan, `size` or more.
-            start: which card a job may share that has no workers; None: any.
+            start: which GPU a job may share that has no workers; None: any.
 
         Raises:
             ActionRefused: it is ending or has ended, or there is no room; nothing has changed then.

@@ -45,13 +45,6 @@ class Refused(ReasonPart, frozen=True, kw_only=True):
     """More nodes that refuse it."""
 
 
-class NoneAtWork(ReasonPart, frozen=True, kw_only=True):
-    """A job's GPUs are free, and none of its workers holds one."""
-
-
-StuckCause = Refused | Said | NoneAtWork
-
-
 class LacksRoom(ReasonPart, frozen=True, kw_only=True):
     """The nodes could not hold its minimum, were they empty."""
 
@@ -72,15 +65,6 @@ class NoneFree(ReasonPart, frozen=True, kw_only=True):
     refused: Refused | None = None
     lacks_room: bool = False
     """Whether the nodes that take it lack room, not GPUs: they take a number of its workers."""
-
-
-class Stuck(ReasonPart, frozen=True, kw_only=True):
-    """It made no use of its GPUs, so that others go first for a while."""
-
-    at_work: int = 0
-    planned: int
-    why: StuckCause
-    for_s: float
 
 
 class Drained(ReasonPart, frozen=True, kw_only=True):

@@ -18,8 +18,9 @@ from voda.domain.reasons.cells import (
     TakenBack,
 )
 from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
-from voda.domain.reasons.nodes import Drained, LacksRoom, NoneFree, Stuck
+from voda.domain.reasons.nodes import Drained, LacksRoom, NoneFree
 from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause
+from voda.domain.reasons.stalls import Stuck
 
 R = TypeVar("R", bound="Explained")
 Cause = (

@@ -8,18 +8,16 @@ log looks as if it was never longer; only a process that has read it knows bette
 from collections.abc import Sequence
 from typing import Any
 
-from voda.domain.errors import InvalidInput, LogDamaged
+from voda.domain.errors import LogDamaged
 from voda.log.jetstream.marks import BASE, CHECKPOINT, SEGMENT
 from voda.log.jetstream.reader import PositionIndex
 from voda.log.jetstream.synced_log import SyncedLog
-from voda.log.store import Base
+from voda.log.store import Base, tail_is_cut
 
 
 async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
     """See DurableStore.forget."""
-    state = await log.sync()
-    if base.position > state.position:
-        raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
+    base.refuse_beyond(log.place, (await log.sync()).position)
     begins = (await log.marks.read_start()).base.position
     if base.position < begins or not base.position:
         return
@@ -50,11 +48,7 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
         await log.stream.prove_led()
         position = (await log.sync()).position
     if reached > position:
-        raise LogDamaged(
-            f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
-            " its tail is cut; restore it from a copy",
-            position + 1,
-        )
+        raise tail_is_cut(log.place, position, reached)
     # Another event may be where the log once ended.
     if note and note.sequence >= log.marks.start.sequence and not await log.has_at(note.sequence, note.group):
         raise LogDamaged(

@@ -1,1 +1,1 @@
-"""Leases in the log's own store, by which replicas elect a leader: `record`; `sqlite`, `postgres`, `jetstream`."""
+"""Leases in the log's own store, by which replicas elect a leader: PostgreSQL's; that of NATS is in `jetstream`."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from voda.domain.errors import ChangedMeanwhile, InvalidInput
 from voda.domain.lease import Lease
 from voda.events.types import LEADERSHIP
-from voda.log.lease.record import poll
+from voda.log.lease.poll import poll
 from voda.log.sql import schema
 from voda.log.sql.postgres import PostgresDatabase
 from voda.log.sql.postgres_engine import translate_errors

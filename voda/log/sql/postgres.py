@@ -19,7 +19,6 @@ from voda.domain.errors import NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
 from voda.log.sql import schema
 from voda.log.sql.postgres_engine import (
-    CHANNEL,
     PostgresNotifier,
     engine,
     refuse_loose,
@@ -28,12 +27,8 @@ from voda.log.sql.postgres_engine import (
 )
 from voda.log.sql.postgres_writer import LOCK, PostgresWriter
 from voda.log.sql.store import Database, Params
-from voda.log.store import refuse_other_end
 
-_NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
-_UPSERT_HEAD = f"INSERT INTO streams VALUES ($1, $2, $3, $4, $5) {schema.REPLACING_HEAD}"
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
-_COLUMNS = tuple(schema.events.columns.keys())
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
 
@@ -114,9 +109,8 @@ class PostgresDatabase(Database):
         """See Database.commit_at_once. A server is never fast enough for that."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        async with self._transaction() as connection:
-            refuse_other_end(self.place, await _locked_position(connection), after)
-            await _insert(connection, plan)
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
+            await self._writer.take_over(plan, after=after, place=self.place)
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. A lost connection is made again at the next call."""
@@ -163,21 +157,6 @@ def _native(statement: str) -> tuple[str, Sequence[str]]:
     """Return a statement with numbered parameters, and the names of these parameters in their order."""
     names = list(dict.fromkeys(_NAMED.findall(statement)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", statement), names
-
-
-async def _locked_position(connection: AsyncConnection) -> int:
-    # Two statements: each sees what was committed before it began, and the second begins with the lock held.
-    await connection.execute(_sql(LOCK))
-    return int((await connection.execute(_sql(schema.POSITION))).scalar_one())
-
-
-async def _insert(connection: AsyncConnection, plan: GroupPlan) -> None:
-    if not plan.rows:
-        return
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-    await driver.copy_records_to_table("events", records=plan.rows, columns=_COLUMNS)
-    await driver.executemany(_UPSERT_HEAD, plan.head_rows())
-    await connection.execute(_sql(_NOTIFY))
 
 
 async def _revision(connection: AsyncConnection) -> str | None:

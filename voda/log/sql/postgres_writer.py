@@ -5,7 +5,9 @@ cached from the last group, so the next one needs no query: the statement that w
 must begin, and writes nothing if another process was faster.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from asyncpg import (
@@ -22,6 +24,7 @@ from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_grou
 from voda.log.sql import schema
 from voda.log.sql.postgres_engine import CHANNEL, give_up
 from voda.log.sql.rows import StoredHead
+from voda.log.store import refuse_other_end
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
 # One number for all logs: advisory locks belong to a database, and a database has one log.
@@ -52,11 +55,12 @@ _WRITE: Final = (
 class PostgresWriter:
     """The writing connection, made when first needed and made again when it is lost.
 
-    Callers limit the time of a call, and make one call at a time.
+    Callers limit the time of a call.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._turn = asyncio.Lock()
         self._connection: AsyncConnection | None = None
         self._driver: Any = None
         self._position = -1
@@ -65,19 +69,34 @@ class PostgresWriter:
         """Of some streams, at that position."""
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        try:
+        async with self._clean_connection():
             return await self._commit(group)
-        except BaseException:
-            # In any state: the server rolls back what was begun on the connection.
+
+    async def take_over(self, plan: GroupPlan, *, after: int, place: str) -> None:
+        """See Database.take_over; `place` names the log in the error."""
+        async with self._clean_connection():
+            await self._begin()
             self._forget()
-            await self.close()
-            raise
+            refuse_other_end(place, await self._driver.fetchval(schema.POSITION), after)
+            assert await self._write(plan, after), "the log ends where it was just seen to end"
+            await self._driver.execute("COMMIT")
 
     async def close(self) -> None:
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:
             await give_up(connection, driver)
+
+    @asynccontextmanager
+    async def _clean_connection(self) -> AsyncIterator[None]:
+        """Have the connection for oneself; what fails ends it, in any state, and the server rolls back."""
+        async with self._turn:
+            try:
+                yield
+            except BaseException:
+                self._forget()
+                await self.close()
+                raise
 
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         await self._begin()

@@ -206,21 +206,6 @@ class _RowReader:
         return self._frozen_at is not None and self._frozen_at != sqlite_file.stamp(self._path)
 
 
-class _Transaction:
-    """Holds the write lock. A class, because a generator would make every commit a hundredth slower."""
-
-    __slots__ = ("_writer",)
-
-    def __init__(self, writer: "_Writer") -> None:
-        self._writer = writer
-
-    def __enter__(self) -> None:
-        self._writer.begin()
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._writer.end(has_failed=kind is not None)
-
-
 class _Writer:
     """The writing connection, with a cache of the log's heads that holds until another process writes."""
 
@@ -267,7 +252,7 @@ class _Writer:
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        with self._waiting_for_locks(), _Transaction(self):
+        with self._waiting_for_locks(), self._transaction():
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
@@ -275,7 +260,7 @@ class _Writer:
         self.recent = ()
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
-        with self._waiting_for_locks(), _Transaction(self):
+        with self._waiting_for_locks(), self._transaction():
             refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
@@ -287,13 +272,13 @@ class _Writer:
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new, so facts are looked up only after a conflict.
         try:
-            with _Transaction(self):
+            with self._transaction():
                 plan = self._plan(group, known={})
                 if not plan.has_failures:
                     return self._record(plan)
         except sqlite3.IntegrityError:
             pass
-        with _Transaction(self):
+        with self._transaction():
             return self._record(self._plan(group, known=self._recorded_ids(group)))
 
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
@@ -332,22 +317,20 @@ class _Writer:
         self._connection.executemany(INSERT_EVENT, plan.rows[in_hundreds:])
         self._connection.executemany(UPSERT_HEAD, plan.head_rows())
 
-    def begin(self) -> None:
-        """Take the write lock and bring the cache up to date."""
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Hold the write lock, with the cache up to date; undo whatever is not committed."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._catch_up()
+            yield
         except BaseException:
-            self.end(has_failed=True)
-            raise
-
-    def end(self, *, has_failed: bool) -> None:
-        """Undo whatever is not committed."""
-        if has_failed:
             # Read the state anew after a failed transaction.
             self._data_version = -1
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def _catch_up(self) -> None:
         """Empty the cache if another process has written."""

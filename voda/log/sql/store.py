@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import astuple
 
-from voda.domain.errors import InvalidInput, LogDamaged
+from voda.domain.errors import LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, together
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
-from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotStore, load_heads
+from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotStore, load_heads, tail_is_cut
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _SWEEP = 10_000
@@ -197,8 +197,7 @@ class SqlStore(DurableStore):
 
     async def forget(self, base: Base) -> None:
         """See DurableStore.forget. The base moves at once; then the events below it are deleted slice by slice."""
-        if base.position > (end := await self.position()):
-            raise InvalidInput(f"{self.place} ends at position {end}: it cannot forget up to {base.position}")
+        base.refuse_beyond(self.place, await self.position())
         if base.position > (await self.base()).position:
             body = _encode(base)
             row = {"position": base.position, "base": body, "hash": hash_of(body)}
@@ -232,11 +231,7 @@ class SqlStore(DurableStore):
             return await self.refuse_cut()
         furthest = max(reached, marked)
         hint = f" (or, if an older log was put here on purpose, remove {mark})" if marked > reached else ""
-        raise LogDamaged(
-            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {furthest}:"
-            f" its tail is cut; restore it from a copy{hint}",
-            position + 1,
-        )
+        raise tail_is_cut(self.place, position, furthest, hint)
 
     async def damage(self) -> str | None:
         await self.refuse_cut()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
@@ -87,7 +87,7 @@ class _Version(Struct, frozen=True):
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
     objects: JobMirror
-    backend: Backend
+    journal: Journal
     submits: JobSubmitter
     values: TemplateValues
     announce: Announce
@@ -152,7 +152,7 @@ class Adoption:
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
-        job_registry = self.backend.view.job_registry
+        job_registry = self.journal.view.job_registry
         record = job_registry.job(job_registry.live_named(meta.namespace, meta.name) or "")
         if record is not None and record.spec.kind != kind.name:
             raise AlreadyExists(
@@ -166,10 +166,10 @@ class Adoption:
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Suspend an object that somebody resumed though its job shall wait."""
-        backend = self.backend
+        journal = self.journal
         # Before voda resumes an object, the log says that its job shall run.
-        await backend.view.wait_for(await backend.store.position())
-        record = backend.view.job_registry.job(job_id)
+        await journal.catch_up()
+        record = journal.view.job_registry.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
             await self._suspended(kind, job.metadata, known)
@@ -249,7 +249,7 @@ class Adoption:
         raise Conflict(f"{meta.key} is about to be suspended by its TrainJob")
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        job = self.backend.view.live.cluster.job(job_id)
+        job = self.journal.view.live.cluster.job(job_id)
         return job.spec if job is not None else None
 
     async def _whole(self, kind: JobKind, job: JobObject) -> Mapping[str, Any] | None:
@@ -295,7 +295,7 @@ class Adoption:
             self._announce_on(kind, meta, "NotHonoured", "; ".join([*spelled, *more]))
 
     def _announce_on(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
-        now = self.backend.clock.now()
+        now = self.journal.clock.now()
         subject = subject_of(kind, meta)
         self.announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
 

@@ -7,7 +7,7 @@ back to the same object; another object of that name is never touched, unless it
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -16,7 +16,6 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
-from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobFailed, JobRegistered
 from voda.kubernetes_client.errors import Conflict, Rejected
 from voda.kubernetes_client.paths import api_path
@@ -34,7 +33,7 @@ class NameTaken(ClusterUnavailable):
 @dataclass(frozen=True, kw_only=True)
 class Creation:
     objects: JobMirror
-    backend: Backend
+    journal: Journal
     values: TemplateValues
 
     async def create(self, job_id: str) -> None:
@@ -80,7 +79,7 @@ class Creation:
 
     def missing(self, job_id: str) -> Job | None:
         """Return the job if it is live and has no object."""
-        job = self.backend.view.live.cluster.job(job_id)
+        job = self.journal.view.live.cluster.job(job_id)
         return job if job is not None and not job.uid and not job.is_canceling else None
 
     def is_awaited(self, kind: JobKind, found: JobObject, job: Job) -> bool:
@@ -119,7 +118,7 @@ class Creation:
             )
 
     def _is_own(self, found: JobObject, job_id: str) -> bool:
-        job_registry, meta = self.backend.view.job_registry, found.metadata
+        job_registry, meta = self.journal.view.job_registry, found.metadata
         return (
             meta.annotations.get(well_known.JOB_ID) == job_id
             or job_registry.submission(adoption_id(meta.uid)) == job_id
@@ -127,7 +126,7 @@ class Creation:
 
     def _is_left_over(self, kind: JobKind, found: JobObject) -> bool:
         """Say whether it is the object of a job that has ended, and not one that somebody made since."""
-        job_registry, meta = self.backend.view.job_registry, found.metadata
+        job_registry, meta = self.journal.view.job_registry, found.metadata
         job_id = job_registry.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
         if not job_id or not job_registry.is_known(job_id):
             return False
@@ -149,6 +148,4 @@ class Creation:
             await self._record(JobFailed(job_id=job_id, reason=reason), f"unmade-{job_id}")
 
     async def _record(self, data: AnyFact, event_id: str) -> None:
-        backend = self.backend
-        fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
-        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await self.journal.record(data, actor=ACTOR, event_id=event_id)

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from voda.application import change_job
-from voda.application.backend import Backend
 from voda.application.change_job import JobPatch
+from voda.application.journal import Journal
 from voda.application.submit_job import adoption_id
 from voda.auth.callers import Caller
 from voda.backoff import Backoff
@@ -77,7 +77,7 @@ class SpecAnnotations:
     """
 
     objects: JobMirror
-    backend: Backend
+    journal: Journal
     announce: Announce
 
     def differ(self, job: JobObject, record: JobRecord) -> bool:
@@ -137,14 +137,14 @@ class SpecAnnotations:
         # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
         change = msgspec.convert(fields, JobPatch)
         if fields:
-            await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
+            await change_job.change(self.journal, record, change, Caller(user=record.spec.user, role="user"))
 
     def _announce(self, kind: JobKind, job: JobObject, reason: Reason, sentence: str) -> None:
-        subject, now = subject_of(kind, job.metadata), self.backend.clock.now()
+        subject, now = subject_of(kind, job.metadata), self.journal.clock.now()
         self.announce(Announcement(subject=subject, reason=reason, message=sentence, at=now, key=sentence))
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
-        live_job = self.backend.view.live.cluster.job(record.spec.job_id)
+        live_job = self.journal.view.live.cluster.job(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)
 
 
@@ -152,7 +152,7 @@ class SpecAnnotations:
 class ObjectDuties:
     """Finds duties, and remembers whose templates somebody else may have changed."""
 
-    backend: Backend
+    journal: Journal
     adoption: Adoption
     creation: Creation
     annotations: SpecAnnotations
@@ -169,7 +169,7 @@ class ObjectDuties:
         is_same = before.metadata.uid == now.metadata.uid and before.metadata.generation == now.metadata.generation
         if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
             return
-        record = self.backend.view.job_registry.job(job_id)
+        record = self.journal.view.job_registry.job(job_id)
         planned = len(record.planned) if record is not None else 0
         if now.is_suspended:
             is_touched = before.is_suspended or planned > 0
@@ -185,7 +185,7 @@ class ObjectDuties:
         meta = job.metadata
         if meta.deletion_timestamp is not None:
             return None
-        carried, job_registry = meta.annotations.get(well_known.JOB_ID, ""), self.backend.view.job_registry
+        carried, job_registry = meta.annotations.get(well_known.JOB_ID, ""), self.journal.view.job_registry
         adopted = job_registry.submission(adoption_id(meta.uid))
         record = job_registry.job(carried) if carried else None
         if adopted is not None or (record is not None and record.job.uid == meta.uid):
@@ -203,7 +203,7 @@ class ObjectDuties:
 
     def awaits_start(self, kind: JobKind, job: JobObject) -> bool:
         """Say whether an object was adopted, and is left to its job's start, which makes it ready."""
-        meta, job_registry = job.metadata, self.backend.view.job_registry
+        meta, job_registry = job.metadata, self.journal.view.job_registry
         if meta.deletion_timestamp is not None or not is_ready_by_start(kind, job):
             return False
         adopted = job_registry.submission(adoption_id(meta.uid))
@@ -221,11 +221,11 @@ class ObjectDuties:
         return min(self._of_ready(kind, job, record), key=self._delay_of, default=None)
 
     def _may_start_soon(self, record: JobRecord) -> bool:
-        return bool(record.planned) or self.backend.clock.now() < record.job.submitted_at + UNREADY_S
+        return bool(record.planned) or self.journal.clock.now() < record.job.submitted_at + UNREADY_S
 
     def _delay_of(self, duty: Duty) -> float:
         due_at = self.backoff.due_at(duty[0])
-        return due_at if due_at > self.backend.clock.now() else 0.0
+        return due_at if due_at > self.journal.clock.now() else 0.0
 
     def _of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Iterator[Duty]:
         """Yield all that is to be done about an object that was made ready."""

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
@@ -35,7 +35,7 @@ from voda.domain.errors import (
     TransientError,
     VodaError,
 )
-from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.envelope import Event
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import NO_TELEMETRY, Telemetry
@@ -67,7 +67,7 @@ class Registrar:
         self,
         *,
         objects: JobMirror,
-        backend: Backend,
+        journal: Journal,
         submits: JobSubmitter,
         values: TemplateValues,
         announce: Announce,
@@ -75,21 +75,21 @@ class Registrar:
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._mirror = objects
-        self._backend = backend
+        self._journal = journal
         adoption = Adoption(
             objects=objects,
-            backend=backend,
+            journal=journal,
             submits=submits,
             values=values,
             announce=announce,
             refused=refused,
             telemetry=telemetry,
         )
-        self._creation = Creation(objects=objects, backend=backend, values=values)
-        annotations = SpecAnnotations(objects=objects, backend=backend, announce=announce)
+        self._creation = Creation(objects=objects, journal=journal, values=values)
+        annotations = SpecAnnotations(objects=objects, journal=journal, announce=announce)
         self._backoff = Backoff(first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
         self._duties = ObjectDuties(
-            backend=backend,
+            journal=journal,
             adoption=adoption,
             creation=self._creation,
             annotations=annotations,
@@ -127,7 +127,7 @@ class Registrar:
     def _name_is_free(self, gone: JobObject) -> None:
         """Let a job that waited for the name of an object have one at once."""
         meta = gone.metadata
-        job_id = self._backend.view.job_registry.live_named(meta.namespace, meta.name)
+        job_id = self._journal.view.job_registry.live_named(meta.namespace, meta.name)
         if job_id is not None and self._creation.missing(job_id) is not None:
             self._backoff.reset(job_id)
             self._jobs[job_id] = None
@@ -161,7 +161,7 @@ class Registrar:
         self._wake.clear()
         wait_s = _RETRY_S
         try:
-            wait_s = await self.step() - self._backend.clock.now()
+            wait_s = await self.step() - self._journal.clock.now()
         except (TransientError, StoreNotWritable) as error:
             _log.warning("registrar waits reason=%s", error)
         with suppress(TimeoutError):
@@ -170,18 +170,18 @@ class Registrar:
 
     async def step(self) -> float:
         """Do what can be done now, and return when to look again if nothing happens."""
-        backend = self._backend
-        if backend.clock.now() >= self._sweep_at:
+        journal = self._journal
+        if journal.clock.now() >= self._sweep_at:
             # What others appended before this leader's time must be known before anything is done twice.
-            await backend.view.wait_for(await backend.store.position())
+            await journal.catch_up()
             self._sweep()
         self._retry_at = math.inf
-        due, next_at = self._due(backend.clock.now())
+        due, next_at = self._due(journal.clock.now())
         await for_each(due, lambda work: work(), at_once=_AT_ONCE)
         return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:
-        now, live = self._backend.clock.now(), self._backend.view.live.cluster
+        now, live = self._journal.clock.now(), self._journal.view.live.cluster
         self._objects = {each.object.metadata.uid: each for each in self._mirror.jobs()}
         if not self._is_following:
             # What somebody applied while this replica did not lead is not known.
@@ -195,7 +195,7 @@ class Registrar:
     async def keep_companions(self) -> None:
         """Make again what somebody deletes of what the objects of live jobs need, until cancelled."""
         while True:
-            live = self._backend.view.live.cluster
+            live = self._journal.view.live.cluster
             uids = {job.uid for pool in live.pools() for job in live.jobs(pool).values() if not job.is_canceling}
             jobs = [job for job in self._mirror.jobs() if job.object.metadata.uid in uids]
             with log_unexpected("restoring", "what objects need"):
@@ -236,11 +236,11 @@ class Registrar:
         self._unready.pop(uid, None)
         with log_unexpected("looking at an object", found.object.metadata.key):
             if self._duties.awaits_start(*found):
-                self._unready[uid] = self._backend.clock.now() + UNREADY_S, found
+                self._unready[uid] = self._journal.clock.now() + UNREADY_S, found
 
     async def _handle(self, job: JobObject, duty: Duty) -> None:
         """Do what is to be done about an object; once done, it is looked at again when it changes."""
-        job_id = self._backend.view.job_registry.submission(adoption_id(job.metadata.uid)) or ""
+        job_id = self._journal.view.job_registry.submission(adoption_id(job.metadata.uid)) or ""
         if not await self._succeeds(duty, job_id=job_id, action="PrepareObject"):
             return
         latest = self._objects.get(job.metadata.uid)
@@ -292,17 +292,15 @@ class Registrar:
         return False
 
     def _delay(self, key: str, at_least_s: float = 0.0) -> int:
-        attempt = self._backoff.failed(key, self._backend.clock.now(), at_least_s=at_least_s)
+        attempt = self._backoff.failed(key, self._journal.clock.now(), at_least_s=at_least_s)
         self._retry_at = min(self._retry_at, self._backoff.due_at(key))
         return attempt
 
     async def _report(self, job_id: str, action: str, error: VodaError, attempt: int) -> None:
         """Record what keeps a job from having its object ready, so that the log says why the job does not start."""
-        backend = self._backend
-        data = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
-        fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor=ACTOR)
+        failed = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
         try:
-            await backend.store.append(data.stream, ANY_VERSION, [fact])
+            await self._journal.record(failed, actor=ACTOR)
         except (TransientError, StoreNotWritable) as unwritten:
             # It is recorded with the next attempt.
             _log.warning("not recorded job_id=%s error=%s reason=%s", job_id, error, unwritten)

@@ -15,6 +15,7 @@ from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import backed_off_text
 from voda.events.reason_text import unsized_text
+from voda.events.stall_text import stall_text
 from voda.events.types import (
     ActionFailed,
     JobBackedOff,
@@ -83,8 +84,8 @@ class EventMessages:
             case WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits) if reason:
                 can = f"takes {fits} of its workers and no more" if fits else "cannot take its workers"
                 yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {reason}")
-            case JobStalled(job_id=job_id, reason=reason) if reason:
-                yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
+            case JobStalled(job_id=job_id, reason=stall) if stall is not None:
+                yield JobMessage(job_id, "Stalled", f"gets no further: {stall_text(stall)}")
             case JobBackedOff() as fact:
                 yield JobMessage(fact.job_id, "Stuck", backed_off_text(fact))
             case ActionFailed(job_id=job_id) as fact:

@@ -33,7 +33,7 @@ class _NodeParts:
         if job_id not in self._pods:
             return None
         containers = self._pods[job_id].containers
-        gpus = {gpu for share in containers.values() for gpu in share.cards}
+        gpus = {gpu for share in containers.values() for gpu in share.gpus}
         beside = tuple(self._mates[uid] for uid in self._on(gpus) if uid != job_id)
         return HasPart(node=self._node, containers=containers, beside=beside, why=why)
 
@@ -53,6 +53,6 @@ class _NodeParts:
         pods = defaultdict[int, dict[str, None]](dict)
         for uid, pod in self._pods.items():
             for share in pod.containers.values():
-                for gpu in share.cards:
+                for gpu in share.gpus:
                     pods[gpu][uid] = None
         return pods

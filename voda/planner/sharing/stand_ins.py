@@ -141,8 +141,8 @@ def _nodes(view: ClusterState, gpus: Mapping[str, SharedGpu], settled: Set[str],
 def _own_gpus(account: SharingNode, known: Set[str], planned: Set[int]) -> int:
     """Return how many GPUs of a node are the jobs': those that plans have, and those of which jobs alone have parts."""
     jobs = known & account.pods.keys()
-    others = account.cards_of(account.pods.keys() - jobs)
-    return sum(gpu < len(account.devices) for gpu in (account.cards_of(jobs) - others) | planned)
+    others = account.gpus_of(account.pods.keys() - jobs)
+    return sum(gpu < len(account.devices) for gpu in (account.gpus_of(jobs) - others) | planned)
 
 
 def _plan(plan: Plan, jobs: Set[str], gpus: Mapping[str, SharedGpu]) -> Plan:

@@ -199,7 +199,7 @@ class _Draft:
         """Return the GPU of a node of which a job has a part; None: it has none there."""
         account = self._view.shares.get(node)
         pod = None if account is None else account.pods.get(job.spec.job_id)
-        return None if pod is None else next((gpu for share in pod.containers.values() for gpu in share.cards), None)
+        return None if pod is None else next((gpu for share in pod.containers.values() for gpu in share.gpus), None)
 
     def _takes(self, name: str, job: Job) -> bool:
         return self._is_open(name) and name not in job.refusals
@@ -218,4 +218,4 @@ def _others_of(account: SharingNode, number: int, known: Set[str]) -> Iterator[G
     """Yield what pods that are no jobs have of a GPU."""
     for uid, pod in account.pods.items():
         if uid not in known:
-            yield from (share.request for share in pod.containers.values() if number in share.cards)
+            yield from (share.request for share in pod.containers.values() if number in share.gpus)

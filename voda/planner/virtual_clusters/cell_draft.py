@@ -20,10 +20,9 @@ from voda.cells.recovery import occupy, stay
 from voda.cells.scheduling import ANY, Conditions, decide
 from voda.cells.search.losses import Losses
 from voda.cells.structure.trees import NONE
-from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
 from voda.domain.job import Job, JobSpec
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.beyond_quota import KeptBeyondQuota
+from voda.planner.virtual_clusters.pool_jobs import PoolJobs, cluster_of, quota_of
 
 _NEW: Final = 1 << 30
 """The index of a worker that was not in the plan before: it gets one at the end."""
@@ -38,15 +37,6 @@ class PlannedWorker(Struct, frozen=True, kw_only=True, gc=False):
     cells: WorkerCells
     index: int = _NEW
     """By the plan in force."""
-
-
-class JobCells(Struct, frozen=True, kw_only=True, gc=False):
-    """Where the workers of a job are, by index."""
-
-    nodes: tuple[str, ...]
-    devices: tuple[tuple[int, ...], ...]
-    quotas: tuple[str, ...]
-    """The type of the quota cell of each guaranteed worker; they come first."""
 
 
 _Parts = tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
@@ -66,12 +56,13 @@ class _PartsByJob(dict[str, _Parts]):
         self._gangs: Mapping[str, Gang] = {}
 
     def begin(self, workers: Mapping[str, tuple[PlannedWorker, ...]], gangs: Mapping[str, Gang]) -> None:
-        """Find the workers of jobs that are not here among these from now on, which change meanwhile."""
+        """Find the workers of jobs that are not here among these, which change meanwhile."""
         self._workers, self._gangs = workers, gangs
 
     def __missing__(self, job_id: str) -> _Parts:
         workers = self._workers.get(job_id)
         if not workers:
+            self[job_id] = _NOBODY
             return _NOBODY
         gangs = self._gangs
         guaranteed = [worker for worker in workers if gangs[worker.name].virtual]
@@ -91,7 +82,6 @@ class CellDraft:
     """Usable nodes on which not all devices are voda's: no guarantee rests on them."""
     without_guarantee: Set[str]
     """Jobs that others go before for a while."""
-    beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
     steady: Set[str] = frozenset()
     """Jobs of one worker that leave an idle cell for a guarantee alone, and for no other work."""
     workers: dict[str, tuple[PlannedWorker, ...]] = field(default_factory=dict)
@@ -100,31 +90,26 @@ class CellDraft:
     """Job -> workers of the plan in force that it has lost so far."""
     reclaimed: dict[str, dict[str, int]] = field(default_factory=dict)
     """Job -> virtual cluster -> workers that it had to give to it."""
-    unchanged: dict[str, JobCells] = field(default_factory=dict)
-    """Jobs of which no worker has changed since the plan in force -> their part of it."""
+    jobs: PoolJobs = field(default_factory=PoolJobs)
+    """With the plan in force: they do not change with the draft."""
+    touched: set[str] = field(default_factory=set)
+    """Jobs of which a worker came, went, or lost or got its guarantee since."""
+    sure: dict[str, int] = field(default_factory=dict)
+    """Job -> how many workers of it are guaranteed, of those that are not touched."""
     parts: _PartsByJob = field(default_factory=_PartsByJob)
     _serial: int = 0
 
     def cluster(self, job: Job) -> str:
         """Return the virtual cluster of a job; empty: it is there no longer."""
-        name = job.spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER
-        return name if name in self.book.quotas.names else ""
+        return cluster_of(self.book.quotas, job.spec)
 
     def cluster_or_first(self, job: Job) -> str:
         """Return the virtual cluster of a job, or any where it is there no longer: it has no part in a guarantee."""
         return self.cluster(job) or self.book.quotas.clusters[0]
 
-    def may_be_guaranteed(self, job: Job) -> bool:
-        """Return whether a job has a part in its virtual cluster's guarantee."""
-        return self.quota(job) is not None
-
     def quota(self, job: Job) -> tuple[str, str] | None:
         """Return the virtual cluster that guarantees cells to a job, and its pinned cell if it names one."""
-        spec, quotas = job.spec, self.book.quotas
-        cluster, pin = key = spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER, spec.pinned_cell
-        if not spec.is_guaranteed or spec.job_id in self.without_guarantee:
-            return None
-        return key if (key in quotas.pin_views if pin else cluster in quotas.names) else None
+        return None if job.spec.job_id in self.without_guarantee else quota_of(self.book.quotas, job.spec)
 
     def size(self, job_id: str) -> int:
         """Return how many workers a job has."""
@@ -145,14 +130,11 @@ class CellDraft:
         """Return the workers of a job on idle cells."""
         return self.parts[job_id][1]
 
-    def keep(self, job_id: str, cells: JobCells, parts: _Parts) -> None:
-        """Note that a job has all the workers that it had by the plan in force."""
-        self.unchanged[job_id], self.parts[job_id] = cells, parts
-
     def changed(self, job_id: str) -> None:
         """Note that a worker of a job came, went, or lost or got its guarantee."""
         self.parts.pop(job_id, None)
-        self.unchanged.pop(job_id, None)
+        self.sure.pop(job_id, None)
+        self.touched.add(job_id)
 
     def add(self, job: Job, cells: WorkerCells, index: int = _NEW) -> PlannedWorker:
         """Give a job a worker in these cells, with a guarantee if they name a quota and it can be kept."""
@@ -163,11 +145,15 @@ class CellDraft:
         self._occupy(worker, job, is_guaranteed=bool(cells.quota))
         return worker
 
+    def remove(self, worker: PlannedWorker) -> None:
+        """Forget a worker that has no cells any longer."""
+        self.workers[worker.job_id] = tuple([each for each in self.workers[worker.job_id] if each != worker])
+        self.changed(worker.job_id)
+
     def drop(self, worker: PlannedWorker) -> None:
         """Take a worker away from its job."""
         end(self.book, worker.name)
-        self.workers[worker.job_id] = tuple([each for each in self.workers[worker.job_id] if each != worker])
-        self.changed(worker.job_id)
+        self.remove(worker)
         if worker.index != _NEW:
             self.dropped.setdefault(worker.job_id, []).append(worker)
 

@@ -4,32 +4,30 @@ from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec
-from voda.domain.node import Node
 from voda.domain.plugins import first_known
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates, Placed
 from voda.planner.feasibility import feasible_view
-from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, numbered
+from voda.planner.virtual_clusters.cell_draft import CellDraft, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
-from voda.planner.virtual_clusters.former_workers import KeptWorkers
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
+from voda.planner.virtual_clusters.plan_book import PlanBook
+from voda.planner.virtual_clusters.pool_jobs import JobCells
 from voda.planner.virtual_clusters.recovery import recover
-from voda.planner.virtual_clusters.unused_book import unused_book
 from voda.policies import POLICIES, Policy
 
 
 class CellPlanner:
     """Decides on pools that have virtual clusters (`decide` calls it); for one thread at a time.
 
-    It keeps of each pool what its last decision was made of, which spares time: decisions are the same without it.
+    It has the plan in force of each pool as a book, which follows the plans that are adopted.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[CellsSpec, list[Node], KeptWorkers]] = {}
-        """Pool -> its cells, its nodes, and what is kept of its workers for as long as these stay."""
+        self._plans: dict[str, PlanBook] = {}
+        """By pool."""
 
     def __call__(self, candidates: Candidates, policy: Policy, now: float) -> Placed:
         """Return what is decided; the policy is the pool's.
@@ -37,21 +35,16 @@ class CellPlanner:
         It shares the idle cells, and the quotas of virtual clusters that name none of their own.
         """
         view, impossible = feasible_view(candidates.view)
-        draft = recover(view, candidates.last, self.kept_workers(view))
+        draft = self.recover(view, candidates.last)
         draft.steady = candidates.steady
         placed = _decide(draft, policy, now)
         return replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
 
-    def kept_workers(self, view: ClusterState) -> KeptWorkers:
-        """Return what is kept of the workers of a pool, for its cells and nodes as they are in this view."""
-        assert view.cells is not None, "the pool has virtual clusters"
-        last, there = self._kept.get(view.pool), list(view.nodes.values())
-        # Nearly always these are the very objects, which are compared at once.
-        if last is not None and last[0] is view.cells and last[1] == there:
-            return last[2]
-        kept = KeptWorkers(unused_book(view.cells, there))
-        self._kept[view.pool] = view.cells, there, kept
-        return kept
+    def recover(self, view: ClusterState, without_guarantee: Set[str] = frozenset()) -> CellDraft:
+        """Return the plan in force as a draft; the arguments are as for `recovery.recover`."""
+        if (planned := self._plans.get(view.pool)) is None:
+            planned = self._plans[view.pool] = PlanBook.of(view)
+        return recover(view, without_guarantee, planned)
 
 
 def _decide(draft: CellDraft, policy: Policy, now: float) -> Placed:
@@ -94,22 +87,20 @@ def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, Reason]) -> Placed:
-    placement: dict[str, tuple[str, ...]] = {}
-    guaranteed: dict[str, tuple[str, ...]] = {}
-    devices: dict[str, tuple[tuple[int, ...], ...]] = {}
-    for job_id, members in draft.workers.items():
-        if members:
-            cells = draft.unchanged.get(job_id) or _cells(draft, job_id)
-            placement[job_id], devices[job_id] = cells.nodes, cells.devices
-            if cells.quotas:
-                guaranteed[job_id] = cells.quotas
-    return Placed(placement=placement, guaranteed=guaranteed, devices=devices, reasons=reasons)
+    part = draft.jobs.kept.copy()
+    for job_id in draft.touched:
+        part.drop(job_id)
+        if draft.size(job_id):
+            part.put(job_id, _cells(draft, job_id))
+    return Placed(placement=part.placement, guaranteed=part.quotas, devices=part.devices, reasons=reasons)
 
 
 def _cells(draft: CellDraft, job_id: str) -> JobCells:
-    workers, guaranteed = numbered(draft, job_id), len(draft.guaranteed(job_id))
+    workers, guaranteed = numbered(draft, job_id), draft.guaranteed(job_id)
+    names, roots = draft.book.quotas.root_names, draft.book.quotas.root
+    gangs = [draft.book.gangs[worker.name] for worker in workers[: len(guaranteed)]]
     return JobCells(
         nodes=tuple([worker.cells.node for worker in workers]),
         devices=tuple([worker.cells.devices for worker in workers]),
-        quotas=tuple([worker.cells.quota for worker in workers[:guaranteed]]),
+        quotas=tuple([names[roots[next(iter(gang.virtual.values()))]] for gang in gangs]),
     )

@@ -5,11 +5,12 @@ Rule: every number is one that the decision was made with, or leaves behind.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 from voda.cells.accounting import QuotaUse, quota_use
-from voda.domain.job import Job
+from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
+from voda.domain.job import Job, JobSpec
 from voda.domain.reasons.cells import (
     CellUse,
     IdleCells,
@@ -31,16 +32,11 @@ def cell_reasons(
     draft: CellDraft, guaranteed: GuaranteedPart, opportunistic: OpportunisticPart, policy: str
 ) -> Mapping[str, Reason]:
     """Return job -> why it has what it has, for every job that is not being canceled."""
-    reasons, writer = dict[str, Reason](), _CellReasons(draft, guaranteed, opportunistic, policy)
-    unchanged, unpaid = draft.unchanged, opportunistic.reasons
-    for job_id, job in draft.view.jobs.items():
-        cells = unchanged.get(job_id)
-        # Nearly all jobs keep what they had by the plan in force.
-        if cells is not None and job_id not in unpaid:
-            cluster = draft.cluster(job) if cells.quotas else ""
-            reasons[job_id] = _keeps(len(cells.nodes), len(cells.quotas), cluster, job.spec.pinned_cell)
-        elif not job.is_canceling:
-            reasons[job_id] = writer.reason(job)
+    writer, jobs = _CellReasons(draft, guaranteed, opportunistic, policy), draft.view.jobs
+    # Nearly all jobs keep what they had by the plan in force.
+    reasons = draft.jobs.kept.reasons.copy()
+    for job_id in draft.touched | opportunistic.reasons.keys() | (draft.jobs.sure.keys() - reasons.keys()):
+        reasons[job_id] = writer.reason(jobs[job_id])
     return reasons
 
 
@@ -64,7 +60,7 @@ class _CellReasons:
         if size == had:
             unpaid = self.opportunistic.reasons.get(job_id)
             is_said = isinstance(unpaid, Keeps) and unpaid.workers == size
-            return unpaid if unpaid is not None and is_said else _keeps(size, sure, cluster, pin)
+            return unpaid if unpaid is not None and is_said else keeps(size, sure, job.spec)
         standing = _standing(size, sure, cluster, pin)
         if not had:
             return Starts(workers=size, why=(standing,))
@@ -151,10 +147,10 @@ class _CellReasons:
         return lowest
 
 
-# Most jobs keep what they have, decision after decision.
-@lru_cache(maxsize=4096)
-def _keeps(size: int, sure: int, cluster: str, pin: str) -> Keeps:
-    return Keeps(workers=size, why=(_standing(size, sure, cluster, pin),))
+def keeps(size: int, sure: int, spec: JobSpec) -> Keeps:
+    """Return what is said of a job that keeps its workers, of which so many are guaranteed."""
+    cluster = spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER if sure else ""
+    return Keeps(workers=size, why=(_standing(size, sure, cluster, spec.pinned_cell),))
 
 
 def _standing(size: int, sure: int, cluster: str, pin: str) -> InCells:

@@ -9,7 +9,7 @@ shared like a quota of its own, among the jobs that name it.
 Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,17 +42,24 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
     part = GuaranteedPart()
     losses = WorkerLosses(draft, part.targets)
     quotas = draft.book.quotas
-    jobs: dict[tuple[str, str], dict[str, Job]] = {key: {} for key in ((name, "") for name in quotas.clusters)}
-    jobs |= {key: {} for key in quotas.pin_views}
-    for job_id, job in draft.view.jobs.items():
-        if not job.is_canceling and (key := draft.quota(job)) is not None:
-            jobs[key][job_id] = job
-    for (cluster, pin), members in jobs.items():
-        if members:
+    jobs = _by_quota(draft)
+    for cluster, pin in [*((name, "") for name in quotas.clusters), *quotas.pin_views]:
+        if members := jobs.get((cluster, pin)):
             _Quota(draft, part, losses, views_of(quotas, cluster, pin)).serve(members, policy_of(cluster), now)
     _replace_reclaimed(draft, part, losses)
-    _all_or_nothing(draft, part.targets)
+    _all_or_nothing(draft, part.targets.keys())
     return part
+
+
+def _by_quota(draft: CellDraft) -> Mapping[tuple[str, str], Mapping[str, Job]]:
+    """Return (virtual cluster, pin) -> the jobs that have a part in its guarantee now."""
+    jobs: dict[tuple[str, str], Mapping[str, Job]] = {}
+    for quota, members in draft.jobs.by_quota.items():
+        # All of them ask for the same.
+        sure = {job_id: job for job_id, job in members.items() if job_id not in draft.without_guarantee}
+        if sure and draft.quota(next(iter(sure.values()))) is not None:
+            jobs[quota] = sure
+    return jobs
 
 
 @dataclass
@@ -70,9 +77,11 @@ class _Quota:
         caps: dict[str, int] = {}
         for job_id, job in jobs.items():
             most = held[job.spec.gpus_per_replica]
+            if most >= job.spec.max_replicas:
+                continue
             if most < job.spec.min_replicas:
                 self.part.too_large[job_id] = most
-            elif most < job.spec.max_replicas:
+            else:
                 caps[job_id] = most
         left_out = set(self.part.too_large)
         for _ in range(_MOST_ATTEMPTS):
@@ -95,22 +104,29 @@ class _Quota:
         """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
         wanted = {job_id: targets.get(job_id, 0) for job_id in jobs}
         self.part.targets |= wanted
-        order = sorted(jobs.values(), key=lambda job: (-job.spec.priority, job.submitted_at, job.spec.job_id))
-        ordered = [job.spec.job_id for job in order]
-        parts = self.draft.parts
-        for job_id in ordered:
-            sure, target = parts[job_id][0], wanted[job_id]
-            if len(sure) > target:
-                for worker in sure[target:]:
-                    self.draft.release_guarantee(worker)
-        short: dict[str, int] = {}
-        for job_id in ordered:
-            # Nearly all jobs have what they are to have.
-            if len(parts[job_id][0]) < wanted[job_id]:
-                job = jobs[job_id]
-                if not _reach(self.draft, job, wanted[job_id], self.losses):
+        parts, short = self.draft.parts, dict[str, int]()
+
+        def rank(job_id: str) -> tuple[int, float, str]:
+            return -jobs[job_id].spec.priority, jobs[job_id].submitted_at, job_id
+
+        # Nearly always all jobs have what they are to have; of those that are touched, `sure` knows nothing.
+        sure = self.draft.sure
+        uneven = [job_id for job_id, target in wanted.items() if sure.get(job_id) != target]
+        for job_id in sorted(uneven, key=rank):
+            for worker in parts[job_id][0][wanted[job_id] :]:
+                self.draft.release_guarantee(worker)
+        tried = set[str]()
+        # One that gets its cells may take those of a lower priority.
+        while lacking := [
+            job_id
+            for job_id, target in wanted.items()
+            if sure.get(job_id, 0) < target and job_id not in tried and len(parts[job_id][0]) < target
+        ]:
+            for job_id in sorted(lacking, key=rank):
+                tried.add(job_id)
+                if not _reach(self.draft, jobs[job_id], wanted[job_id], self.losses):
                     size = len(parts[job_id][0])
-                    short[job_id] = size if size >= job.spec.min_replicas else 0
+                    short[job_id] = size if size >= jobs[job_id].spec.min_replicas else 0
         return short
 
     def _healthy_leafs(self) -> int:
@@ -182,11 +198,10 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
             _reach(draft, draft.view.jobs[job_id], part.targets[job_id], losses)
 
 
-def _all_or_nothing(draft: CellDraft, job_ids: Iterable[str]) -> None:
+def _all_or_nothing(draft: CellDraft, job_ids: Set[str]) -> None:
     """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
     jobs, parts = draft.view.jobs, draft.parts
-    for job_id in job_ids:
-        guaranteed = parts[job_id][0]
-        if guaranteed and len(guaranteed) < jobs[job_id].spec.min_replicas:
-            for worker in guaranteed:
+    for job_id in sorted((draft.jobs.partial | draft.touched) & job_ids):
+        if len(parts[job_id][0]) < jobs[job_id].spec.min_replicas:
+            for worker in parts[job_id][0]:
                 draft.release_guarantee(worker)

@@ -17,8 +17,9 @@ class WorkerLosses(Mapping[str, GangLoss]):
 
     def __getitem__(self, name: str) -> GangLoss:
         worker = self._draft.worker(name)
-        step = self._step(worker)
-        return GangLoss(step, restart_gpu_s(self._draft.view, worker.job_id, self._draft.size(worker.job_id)))
+        view, job_id = self._draft.view, worker.job_id
+        lost_gpu_s = restart_gpu_s(view, job_id, self._draft.size(job_id))
+        return GangLoss(self._step(worker), lost_gpu_s, view.jobs[job_id].submitted_at)
 
     def __iter__(self) -> Iterator[str]:
         return (worker.name for workers in self._draft.workers.values() for worker in workers)

@@ -5,7 +5,7 @@ a pinned cell asks for nothing. Priorities count inside of virtual clusters only
 out, as in every pool. What finds no cells is offered to others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,7 @@ from voda.cells.book import CellBook
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.planner.priority import allocate
 from voda.planner.resize_cost import without_thrash
 from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
@@ -42,12 +42,11 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     Workers within the quota that are on idle cells stay there, and no policy shares those cells: the job's own cells
     were left to others for that.
     """
-    part = OpportunisticPart()
-    served, parts = dict[str, int](), draft.parts
-    for job_id, members in draft.workers.items():
-        sure, size, quota = len(parts[job_id][0]), len(members), quotas.get(job_id, 0)
-        within = quota if quota < size else size
-        served[job_id] = sure if sure > within else within
+    part, parts = OpportunisticPart(), draft.parts
+    # The others have no workers but guaranteed ones.
+    served = draft.jobs.sure.copy()
+    for job_id in draft.jobs.lent | draft.touched:
+        served[job_id] = max(len(parts[job_id][0]), min(quotas.get(job_id, 0), draft.size(job_id)))
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -59,23 +58,28 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     return part
 
 
+def _restless(draft: CellDraft) -> Set[str]:
+    """Return the jobs that may have other workers than guaranteed ones, now or soon."""
+    return draft.jobs.growing | draft.jobs.lent | draft.touched
+
+
 def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
     """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
-    leafs, parts, jobs = 0, draft.parts, draft.view.jobs
-    for job_id, members in draft.workers.items():
-        sure, within = len(parts[job_id][0]), within_quota.get(job_id, 0)
-        if beyond := len(members) - (sure if sure > within else within):
-            leafs += beyond * jobs[job_id].spec.gpus_per_replica
-    return leafs + _free_leafs(draft.book)
+    jobs = draft.view.jobs
+    beyond = [
+        max(0, draft.size(job_id) - within_quota.get(job_id, 0)) * jobs[job_id].spec.gpus_per_replica
+        for job_id in draft.jobs.lent | draft.touched
+    ]
+    return sum(beyond) + _free_leafs(draft.book)
 
 
 def _free_leafs(book: CellBook) -> int:
     """Return how many devices of healthy machines nobody has."""
-    cells = book.topology.machines
+    leafs, cells = len(book.topology.leaf_at), book.topology.machines
     if book.bad_nodes:
         cells = tuple([cell for cell in cells if not book.bad[cell]])
-    used = sum(map(book.guaranteed.__getitem__, cells)) + sum(map(book.opportunistic.__getitem__, cells))
-    return sum(map(len, map(book.topology.trees.leafs.__getitem__, cells))) - used
+        leafs = sum([len(book.topology.trees.leafs[cell]) for cell in cells])
+    return leafs - sum(map(book.guaranteed.__getitem__, cells)) - sum(map(book.opportunistic.__getitem__, cells))
 
 
 def idle_workers(draft: CellDraft, gpus: int) -> int:
@@ -90,11 +94,13 @@ def _targets(
     draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, Reason]]:
     """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
-    view = draft.view
+    view, in_force = draft.view, draft.view.plan.placement
     more = allocate(_view_of_rest(draft, policy, served, caps), policy, now).replicas
-    jobs = [job_id for job_id, job in view.jobs.items() if not job.is_canceling]
-    wanted = {job_id: served.get(job_id, 0) + more.get(job_id, 0) for job_id in jobs}
-    if not view.settings.heeds_resize_cost:
+    wanted = dict(served)
+    for job_id in [job_id for job_id, size in more.items() if size]:
+        wanted[job_id] += more[job_id]
+    growing = (job_id for job_id in _restless(draft) if 0 < len(in_force.get(job_id, ())) < wanted[job_id])
+    if not view.settings.heeds_resize_cost or next(growing, None) is None:
         return wanted, {}
     sizes, reasons = without_thrash(view, wanted)
     if not reasons:
@@ -106,40 +112,83 @@ def _view_of_rest(
     draft: CellDraft, policy: Policy, within_quota: Mapping[str, int], caps: Mapping[str, int]
 ) -> ClusterState:
     """Return the view in which jobs are what they may have beyond the workers within their quota."""
-    view = draft.view
-    jobs: dict[str, Job] = {}
-    placement = dict(view.plan.placement)
-    estimates = dict(view.estimates)
-    is_rigid, kept, last = gives_as_requested(policy), draft.beyond_quota, draft.without_guarantee
-    for job_id, job in view.jobs.items():
-        spec, served = job.spec, within_quota.get(job_id, 0)
-        if spec.pinned_cell or (served and is_rigid and served >= spec.requested):
+    view, last, is_rigid = draft.view, draft.without_guarantee, gives_as_requested(policy)
+    rests, jobs = draft.jobs.rests, dict[str, Job]()
+    for job_id in sorted(_restless(draft)):
+        job, served = view.jobs[job_id], within_quota[job_id]
+        if is_rigid and served >= job.spec.requested:
             continue
-        rest = kept.job(job, served, caps.get(job_id), _LAST if job_id in last else 0)
-        if rest is None:
-            continue
-        jobs[job_id] = rest
-        if served:
-            placement[job_id] = placement.get(job_id, ())[served:]
-            if (estimate := estimates.get(job_id)) is not None:
-                estimates[job_id] = kept.estimate(job_id, estimate, served)
+        asked = job, served, caps.get(job_id), _LAST if job_id in last else 0
+        # Nearly all jobs are the very objects that they were in the last decision.
+        if (known := rests.get(job_id)) is None or known[0] != asked:
+            known = rests[job_id] = asked, _job_beyond(*asked)
+        if known[1] is not None:
+            jobs[job_id] = known[1]
+    # The others have no workers beyond.
+    idle = [job_id for job_id in draft.jobs.lent | draft.touched if job_id in jobs]
+    beyond = {job_id: view.plan.placement.get(job_id, ())[within_quota[job_id] :] for job_id in idle}
+    placement = {job_id: nodes for job_id, nodes in beyond.items() if nodes}
     return replace(
         view,
         jobs=jobs,
-        estimates=estimates,
-        plan=replace(view.plan, placement={job_id: nodes for job_id, nodes in placement.items() if nodes}),
+        estimates=_EstimatesBeyond(view.estimates, within_quota),
+        plan=replace(view.plan, placement=placement),
         settings=replace(view.settings, heeds_resize_cost=False),
         capacity_limit_gpus=Gpus(_shared_leafs(draft, within_quota)),
     )
 
 
+def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
+    """Return a job as what it may have beyond the workers within its quota; None where that is nothing.
+
+    Args:
+        served: its workers within the quota.
+        cap: workers that it found cells for; None = it was not short.
+        priority: the one that it has there.
+    """
+    spec = job.spec
+    if spec.pinned_cell:
+        return None
+    most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
+    least = 1 if served else spec.min_replicas
+    if most - served < least:
+        return None
+    if not served and most == spec.max_replicas and spec.priority == priority:
+        return job
+    requested = min(max(spec.requested - served, least), most - served)
+    changed = replace(
+        spec, min_replicas=least, max_replicas=most - served, requested_replicas=requested, priority=priority
+    )
+    return replace(job, spec=changed)
+
+
+class _EstimatesBeyond(Mapping[str, Estimate]):
+    """Estimates of what workers beyond those within a quota add, made when a policy asks for them."""
+
+    def __init__(self, estimates: Mapping[str, Estimate], within_quota: Mapping[str, int]) -> None:
+        self._estimates = estimates
+        self._within_quota = within_quota
+
+    def __getitem__(self, job_id: str) -> Estimate:
+        estimate, served = self._estimates[job_id], self._within_quota.get(job_id, 0)
+        known = estimate.speedup[served:] if served else ()
+        return replace(estimate, speedup=tuple([value - known[0] for value in known])) if served else estimate
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._estimates)
+
+    def __len__(self) -> int:
+        return len(self._estimates)
+
+
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
     """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-    workers = draft.workers
-    for job_id in [job_id for job_id, members in workers.items() if len(members) > targets.get(job_id, 0)]:
-        for worker in _to_go(draft, job_id, targets.get(job_id, 0)):
+    workers, jobs = draft.workers, draft.view.jobs
+    changed = sorted(job_id for job_id in _restless(draft) if targets[job_id] != len(workers.get(job_id, ())))
+    for job_id in changed:
+        for worker in _to_go(draft, job_id, targets[job_id]):
             draft.drop(worker)
-    growing = [draft.view.jobs[job_id] for job_id, size in targets.items() if size > len(workers.get(job_id, ()))]
+    growing = [jobs[job_id] for job_id in changed if targets[job_id] > draft.size(job_id)]
     # Those that go on come first: they lost workers, or grow.
     growing.sort(key=lambda job: (not draft.size(job.spec.job_id), job.submitted_at, job.spec.job_id))
     short: dict[str, int] = {}
@@ -152,7 +201,7 @@ def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
 def _to_go(draft: CellDraft, job_id: str, target: int) -> list[PlannedWorker]:
     """Return the workers on idle cells that a job has too many, those of the highest indices."""
     idle = sorted(draft.opportunistic(job_id), key=lambda each: each.index, reverse=True)
-    return idle[: draft.size(job_id) - target]
+    return idle[: max(0, draft.size(job_id) - target)]
 
 
 def _grow(draft: CellDraft, job: Job, target: int) -> bool:

@@ -1,4 +1,4 @@
-"""The plan in force as a draft: every worker that may stay where it is has its cells again.
+"""The plan in force as a draft: every worker that may stay where it is has its cells.
 
 Rules: gangs of pods that voda does not make come first, since it cannot move them; then guaranteed workers, then the
 others from the oldest job on. A worker whose node is lost, or no longer takes it, has no cells and is placed anew; so
@@ -6,54 +6,63 @@ is one whose devices another has. Devices that others use are nobody's.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final, Literal
-
-from msgspec.structs import replace
+from collections.abc import Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, GangBatch, GangRequest, WorkerCells, alone, batches
+from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
+from voda.cells.preemption import end
 from voda.cells.recovery import occupy
-from voda.cells.resumption import resume
 from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
-from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers, SchedulableNodes
-from voda.planner.virtual_clusters.unused_book import unused_book
+from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker, job_of
+from voda.planner.virtual_clusters.plan_book import PlanBook
 
 _FOREIGN: Final = "others on "
 
 
 def recover(
-    view: ClusterState, without_guarantee: Set[str] = frozenset(), kept: KeptWorkers | None = None
+    view: ClusterState, without_guarantee: Set[str] = frozenset(), planned: PlanBook | None = None
 ) -> CellDraft:
     """Return the plan in force, without what cannot go on.
 
     Args:
         view: of a pool that has virtual clusters.
         without_guarantee: jobs that have none for this decision.
-        kept: of the workers in the decisions before, for these cells and nodes.
+        planned: the book of the plan, which follows this view; None: it is made anew.
     """
-    assert view.cells is not None, "the pool has virtual clusters"
-    kept = kept or KeptWorkers(unused_book(view.cells, list(view.nodes.values())))
-    # Without gangs it stays as it is: jobs have their cells again in a book of their own.
-    book = kept.book.copy() if view.gangs else kept.book
-    leafs_on = book.topology.leafs_on
-    _recover_gangs(view, book)
+    if planned is None:
+        planned = PlanBook.of(view)
+    else:
+        planned.follow(view)
     held = gang_leafs(view)
-    nodes = _open_nodes(view, kept, held)
-    foreign = nodes.foreign
-    mixed = frozenset(foreign) | _lent_to_gangs(view)
-    draft = CellDraft(view, book, nodes.usable, mixed, without_guarantee, kept.beyond_quota)
-    _recover_workers(draft, kept, held)
+    usable, foreign = planned.open_nodes or _open_nodes(view, planned.book.topology.leafs_on, held)
+    # Without gangs and closed nodes they follow from the nodes alone.
+    planned.open_nodes = None if held or view.closed_nodes else (usable, foreign)
+    draft = CellDraft(
+        view=view,
+        book=planned.book.copy(),
+        usable=usable,
+        mixed=frozenset(foreign) | _lent_to_gangs(view),
+        without_guarantee=without_guarantee,
+        workers=dict(planned.workers),
+        jobs=planned.jobs,
+        sure=planned.jobs.sure.copy(),
+    )
+    draft.parts.update(planned.parts)
+    draft.parts.begin(draft.workers, draft.book.gangs)
+    for job_id in planned.elsewhere:
+        draft.changed(job_id)
+    for job_id in sorted(without_guarantee & draft.workers.keys()):
+        _end_guarantee(draft, job_id)
+    closed = draft.book.topology.leafs_on.keys() - usable
+    _send_away(draft, planned.homeless, closed | foreign.keys() | held.keys(), held)
     for name in sorted(foreign):
         _block(draft, name, foreign[name])
     # Bad nodes come last: what runs on them goes on, and no quota cell is doomed that a worker has.
-    for name in sorted(leafs_on.keys() - nodes.usable):
+    for name in sorted(closed):
         set_node_bad(draft.book, name)
     return draft
 
@@ -72,20 +81,17 @@ def blocked_nodes(book: CellBook) -> frozenset[str]:
     return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
 
 
-def _open_nodes(view: ClusterState, kept: KeptWorkers, held: Mapping[str, int]) -> SchedulableNodes:
-    there = list(view.nodes.values())
-    is_simple, last = not (held or view.closed_nodes), kept.open_nodes
-    if is_simple and last is not None and last.of == there:
-        return last
+def _open_nodes(
+    view: ClusterState, leafs_on: Mapping[str, Sequence[int]], held: Mapping[str, int]
+) -> tuple[frozenset[str], Mapping[str, int]]:
+    """Return the nodes that take new workers, and node -> devices there that others than jobs and gangs use."""
+    closed = view.closed_nodes
     usable = frozenset(
         name
         for name, node in view.nodes.items()
-        if name not in view.closed_nodes and (node.usable_gpus or (held.get(name) and node.is_open))
+        if name not in closed and (node.usable_gpus or (held.get(name) and node.is_open))
     )
-    nodes = SchedulableNodes(of=there, usable=usable, foreign=_foreign(view, kept.book.topology.leafs_on, usable, held))
-    if is_simple:
-        kept.open_nodes = nodes
-    return nodes
+    return usable, _foreign(view, leafs_on, usable, held)
 
 
 def _foreign(
@@ -99,127 +105,105 @@ def _foreign(
     return foreign
 
 
-def _recover_gangs(view: ClusterState, book: CellBook) -> None:
-    for gang in view.gangs.values():
-        # A job never takes their cells: voda cannot let their pods go.
-        request = replace(gang.request, yields=False)
-        occupy(book, request, gang.placement, workers={slot: pod.uid for slot, pod in gang.pods.items()})
-
-
 def _lent_to_gangs(view: ClusterState) -> frozenset[str]:
     return frozenset(cells.node for gang in view.gangs.values() for cells in gang.placement if not cells.quota)
 
 
 def _room(view: ClusterState, held: Mapping[str, int], name: str) -> int:
     """Return the GPUs of a node that jobs may have, whether or not the pods of gangs are there and request theirs."""
-    node = view.nodes[name]
+    if (node := view.nodes.get(name)) is None:
+        return 0
     usable = int(node.usable_gpus)
     # What a closed node has is what workers hold there.
     is_shared = name in held and name not in view.closed_nodes
     return min(usable, int(node.gpus) - held[name]) if is_shared else usable
 
 
-def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int]) -> None:
-    view = draft.view
-    former = kept.of_jobs(draft)
-    coming = _Coming(draft, held, _certain_nodes(draft, former) - held.keys())
-    by_priority: dict[int, list[FormerJob]] = {}
-    for each in former:
-        if each[3].guaranteed:
-            by_priority.setdefault(each[2].spec.priority, []).append(each)
-    for priority in sorted(by_priority, reverse=True):
-        coming.add(by_priority[priority], 0)
-    coming.add([each for each in former if each[3].idle], 1)
-    draft.book, downgraded = resume(draft.book, *coming.batches, kept.cells)
-    draft.parts.begin(draft.workers, draft.book.gangs)
-    kept.forget_others(view.plan.placement.keys())
-    kept.beyond_quota.forget_others(view.jobs.keys())
-    for name in downgraded:
-        draft.changed(job_of(name))
-    for job, worker in coming.later:
-        found = _idle_devices(draft, worker.node, job.spec.gpus_per_replica)
-        if found is not None:
-            draft.add(job, found, worker.planned.index)
+def _end_guarantee(draft: CellDraft, job_id: str) -> None:
+    """Let the guaranteed workers of a job go on as others do."""
+    job = draft.view.jobs[job_id]
+    for worker in draft.guaranteed(job_id):
+        end(draft.book, worker.name)
+        draft.remove(worker)
+        cells = WorkerCells(node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain)
+        draft.add(job, cells, worker.index)
 
 
-@dataclass
-class _Coming:
-    """The workers that go on, and their gangs, first those of the guaranteed ones of all jobs."""
+class _Doubt(NamedTuple):
+    """A worker of which it is not certain that it can stay."""
 
-    draft: CellDraft
-    held: Mapping[str, int]
-    certain: frozenset[str]
-    batches: tuple[list[GangBatch], list[GangBatch]] = field(default_factory=lambda: ([], []))
-    later: list[tuple[Job, FormerWorker]] = field(default_factory=list)
-    """Those whose devices are gone or in use."""
-
-    def add(self, former: Iterable[FormerJob], part: Literal[0, 1]) -> None:
-        """Add the guaranteed workers of jobs (0), or their others (1)."""
-        workers, come, are_certain = self.draft.workers, self.batches[part], self._all_certain
-        for _, job_id, job, of_job in former:
-            whole = of_job.whole
-            if whole is None or job.refusals or not (are_certain or self.certain.issuperset(whole.cells.nodes)):
-                self._add_each(job, of_job.idle if part else of_job.guaranteed, come)
-                continue
-            if job_id not in workers:
-                workers[job_id] = whole.workers
-                self.draft.keep(job_id, whole.cells, whole.parts)
-            come += whole.batches[part]
-
-    def _add_each(self, job: Job, of_job: Iterable[FormerWorker], come: list[GangBatch]) -> None:
-        job_id, workers = job.spec.job_id, self.draft.workers
-        for worker in of_job:
-            if not _has_room(job, worker, self._room):
-                continue
-            if worker.gang is None or not self._taken.isdisjoint(worker.gang.leafs):
-                self.later.append((job, worker))
-                continue
-            self._taken.update(worker.gang.leafs)
-            workers[job_id] = (*workers.get(job_id, ()), worker.planned)
-            # Beside pods of gangs nothing is as simple as for most.
-            is_alone, topology = worker.node in self.held, self.draft.book.topology
-            come += (alone(worker.gang),) if is_alone else batches(topology, (worker.gang,))
-
-    @cached_property
-    def _all_certain(self) -> bool:
-        return self.certain >= self.draft.book.topology.leafs_on.keys()
-
-    @cached_property
-    def _room(self) -> dict[str, int]:
-        """Node -> GPUs that jobs may have there and that no worker has, but those on certain nodes."""
-        return {name: _room(self.draft.view, self.held, name) for name in self.draft.view.nodes}
-
-    @cached_property
-    def _taken(self) -> set[int]:
-        """Leafs that somebody has."""
-        return {leaf for leaf, name in enumerate(self.draft.book.holder) if name}
+    is_lent: bool
+    rank: int
+    submitted_at: float
+    job_id: str
+    place: int
+    worker: PlannedWorker
+    """In the order of these, guaranteed ones first, they stay."""
+    is_homeless: bool
 
 
-def _has_room(job: Job, worker: FormerWorker, room: dict[str, int]) -> bool:
+def _send_away(draft: CellDraft, homeless: Sequence[PlannedWorker], nodes: Set[str], held: Mapping[str, int]) -> None:
+    """Take workers away for which their nodes have no room, or which they refuse; give others cells that have none.
+
+    Args:
+        homeless: workers that have no cells.
+        nodes: those on which something is not as it is on most.
+        held: node -> devices that gangs have there.
+    """
+    view, jobs = draft.view, draft.view.jobs
+    nodes = nodes | {worker.cells.node for worker in homeless}
+    refused = draft.jobs.refusing & draft.workers.keys()
+    if not (nodes or refused):
+        return
+    doubtful = {worker.name: worker for job_id in refused for worker in draft.workers[job_id]}
+    for name in nodes:
+        doubtful |= {worker.name: worker for worker in _workers_on(draft, name)}
+    doubts = [_doubt(draft, worker, is_homeless=False) for worker in doubtful.values()]
+    doubts += [_doubt(draft, worker, is_homeless=True) for worker in homeless]
+    room = {name: _room(view, held, name) for name in nodes}
+    coming = list[PlannedWorker]()
+    for doubt in sorted(doubts):
+        job, worker = jobs[doubt.job_id], doubt.worker
+        if not _has_room(job, worker, room):
+            if not doubt.is_homeless:
+                end(draft.book, worker.name)
+                draft.remove(worker)
+        elif doubt.is_homeless:
+            coming.append(worker)
+    for worker in coming:
+        job = jobs[worker.job_id]
+        if (found := _idle_devices(draft.book, worker.cells.node, job.spec.gpus_per_replica)) is not None:
+            draft.add(job, found, worker.index)
+
+
+def _workers_on(draft: CellDraft, node: str) -> list[PlannedWorker]:
+    """Return the workers of jobs that have cells on a node."""
+    book = draft.book
+    names = dict.fromkeys(book.holder[leaf] for leaf in book.topology.leafs_on.get(node, ()))
+    return [draft.worker(name) for name in names if name and job_of(name) in draft.workers]
+
+
+def _doubt(draft: CellDraft, worker: PlannedWorker, *, is_homeless: bool) -> _Doubt:
+    job, is_lent = draft.view.jobs[worker.job_id], not worker.cells.quota
+    rank = 0 if is_lent else -job.spec.priority
+    return _Doubt(is_lent, rank, job.submitted_at, worker.job_id, worker.index, worker, is_homeless)
+
+
+def _has_room(job: Job, worker: PlannedWorker, room: dict[str, int]) -> bool:
     """Take the room of a worker on its node; return False where there is none, or the node does not take it."""
-    node, gpus = worker.node, job.spec.gpus_per_replica
-    is_refused = node in job.refusals and job.workers.get(worker.planned.index) != node
-    if is_refused or room.get(node, 0) < gpus:
+    node, gpus = worker.cells.node, job.spec.gpus_per_replica
+    if node in job.refusals and job.workers.get(worker.index) != node:
         return False
-    room[node] -= gpus
+    if node in room:
+        if room[node] < gpus:
+            return False
+        room[node] -= gpus
     return True
 
 
-def _certain_nodes(draft: CellDraft, former: Sequence[FormerJob]) -> frozenset[str]:
-    """Return nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
-    leafs: list[int] = []
-    doubtful: set[str] = set()
-    for _, _, _, workers in former:
-        if workers.whole is None:
-            doubtful.update(worker.node for worker in (*workers.guaranteed, *workers.idle))
-        else:
-            leafs += workers.whole.leafs
-    return draft.usable - draft.mixed - doubtful if len(set(leafs)) == len(leafs) else frozenset()
-
-
-def _idle_devices(draft: CellDraft, node: str, count: int) -> WorkerCells | None:
+def _idle_devices(book: CellBook, node: str, count: int) -> WorkerCells | None:
     """Return devices of a node that nobody has, near to each other; None where there are too few."""
-    topology, holder = draft.book.topology, draft.book.holder
+    topology, holder = book.topology, book.holder
     idle = [leaf for leaf in topology.leafs_on.get(node, ()) if not holder[leaf]]
     if len(idle) < count:
         return None
@@ -233,7 +217,7 @@ def _block(draft: CellDraft, node: str, count: int) -> None:
     book = draft.book
     idle = sum(not book.holder[leaf] for leaf in book.topology.leafs_on[node])
     blocked = min(idle, count)
-    cells = _idle_devices(draft, node, blocked) if blocked > 0 else None
+    cells = _idle_devices(book, node, blocked) if blocked > 0 else None
     if cells is not None:
         name = f"{_FOREIGN}{node}"
         request = GangRequest(name=name, virtual_cluster="", members=((1, blocked),), priority=OPPORTUNISTIC)

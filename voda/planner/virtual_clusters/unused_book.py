@@ -22,9 +22,12 @@ _Shapes = tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
 
 def unused_book(cells: CellsSpec, nodes: Iterable[Node]) -> CellBook:
     """Return the book of a pool that has virtual clusters; copy it before it changes."""
-    shapes = tuple(sorted((node.name, int(node.gpus), tuple(sorted(node.labels.items()))) for node in nodes))
     # A specification has no hash; its text is a key that is quickly made.
-    return _open(msgspec.json.encode(cells), shapes)
+    document = msgspec.json.encode(cells)
+    declared = _open(document, ()).topology.leafs_on if cells.physical_cluster.physical_cells else {}
+    added = [node for node in nodes if node.name not in declared]
+    shapes = tuple(sorted((node.name, int(node.gpus), tuple(sorted(node.labels.items()))) for node in added))
+    return _open(document, shapes)
 
 
 @lru_cache(maxsize=8)

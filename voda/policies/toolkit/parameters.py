@@ -11,12 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.domain.state import ClusterState, ParameterValue, Settings
+from voda.domain.settings import Parameters, ParameterValue, Settings
+from voda.domain.state import ClusterState
 from voda.policies import POLICIES
 
 P = TypeVar("P", bound=Struct)
-Parameters = Mapping[str, Mapping[str, ParameterValue]]
-"""policy -> parameter -> value."""
 FIELD: Final = "parameters"
 _WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
@@ -87,11 +86,17 @@ def _kind(policy: str) -> type[Struct] | None:
 def _check(policy: str, kind: type[Struct] | None, name: str, value: ParameterValue) -> ParameterValue:
     path = f"{FIELD}.{policy}.{name}"
     known = kind.__struct_fields__ if kind is not None else ()
-    if name not in known:
+    if kind is None or name not in known:
         others = f"it has {', '.join(known)}" if known else "it has none"
         raise InvalidField(path, f"{policy} has no parameter {name[:80]!r}: {others}")
+    checked: ParameterValue = check_value(kind, name, value, path)
+    return checked
+
+
+def check_value(record: type[Struct], name: str, value: object, path: str) -> Any:
+    """Return a value in the type of a record's field and within its bounds, or raise InvalidField with the path."""
     try:
-        converted: ParameterValue = getattr(msgspec.convert({name: value}, kind), name)
+        converted = getattr(msgspec.convert({name: value}, record), name)
     except msgspec.ValidationError as error:
         expected = str(error).removeprefix("Expected ").partition(", got ")[0].partition(" - at ")[0]
         for word, plain in _WORDS.items():

@@ -59,17 +59,17 @@ class Fleet:
             raise ValueError(f"node {placement.node}: {placement.request} on {placement.devices} was not taken there")
         self._change(row, demand)
 
-    def put_free(self, node: str, cards: Sequence[GpuRemainder]) -> None:
-        """Let so much be free of a node's cards, whatever was; its CPU and memory stay as they are."""
+    def put_free(self, node: str, gpus: Sequence[GpuRemainder]) -> None:
+        """Let so much be free of a node's GPUs, whatever was; its CPU and memory stay as they are."""
         row = self.row_of[node]
-        self._change(row, self.with_free(row, cards) - self.free[row])
+        self._change(row, self.with_free(row, gpus) - self.free[row])
 
-    def with_free(self, row: int, cards: Sequence[GpuRemainder]) -> Ints:
-        """Return what is free on a node, as a row of `free`, if so much of its cards were."""
+    def with_free(self, row: int, gpus: Sequence[GpuRemainder]) -> Ints:
+        """Return what is free on a node, as a row of `free`, if so much of its GPUs were."""
         width = self.hardware.device_memory.shape[1]
         free: Ints = self.free[row].copy()
-        free[FIRST_DEVICE : FIRST_DEVICE + len(cards)] = [card.milli for card in cards]
-        free[FIRST_DEVICE + width : FIRST_DEVICE + width + len(cards)] = [card.memory_mib for card in cards]
+        free[FIRST_DEVICE : FIRST_DEVICE + len(gpus)] = [gpu.milli for gpu in gpus]
+        free[FIRST_DEVICE + width : FIRST_DEVICE + width + len(gpus)] = [gpu.memory_mib for gpu in gpus]
         return free
 
     def _change(self, row: int, by: Ints) -> None:

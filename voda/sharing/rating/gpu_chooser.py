@@ -1,4 +1,4 @@
-"""Chooses nodes and cards for pods by the accounts of shares, as the log has them.
+"""Chooses nodes and GPUs for pods by the accounts of shares, as the log has them.
 
 The arrays that raters read follow the accounts: a node is read again only where its account has changed. CPU and memory
 of nodes count as endless: whoever asks has looked at them. Rule: the choice follows from accounts, rater, request, uid.
@@ -27,15 +27,15 @@ HIGHEST: Final = 10
 _ENDLESS: Final = 10**9
 _FEWEST_CHANGES: Final = 100
 """What is expected of the next pods is worked out anew after so many changes of nodes, or a tenth of the pods."""
-_NO_CARDS: Final = "the node has no cards to share"
+_NO_GPUS: Final = "the node has no GPUs to share"
 
 
-class CardRefusal(Struct, frozen=True):
+class GpuRefusal(Struct, frozen=True):
     """Why a pod does not fit on a node."""
 
     reason: str
     is_final: bool
-    """Whether it would not fit either if nobody used the node's cards."""
+    """Whether it would not fit either if nobody used the node's GPUs."""
 
 
 class NodeChoice(NamedTuple):
@@ -148,16 +148,14 @@ class GpuChooser:
         """Return what an answer depends on, besides the nodes that were asked about."""
         return pod, uid, self._placer, self._fleet.changes
 
-    def refusals(
-        self, names: Sequence[str], pod: PodRequest, asked: str
-    ) -> Sequence[tuple[CardRefusal, Sequence[str]]]:
+    def refusals(self, names: Sequence[str], pod: PodRequest, asked: str) -> Sequence[tuple[GpuRefusal, Sequence[str]]]:
         """Return why a pod does not fit on nodes that `preferences` left out, and where it is this reason.
 
         `asked` is what the pod asks for, in words. Reasons are in the order of the nodes.
         """
-        none = CardRefusal(_NO_CARDS, is_final=True)
-        final = CardRefusal(f"the node's cards are too few or too small for {asked}", is_final=True)
-        full = CardRefusal(f"too little is left of the node's cards for {asked}", is_final=False)
+        none = GpuRefusal(_NO_GPUS, is_final=True)
+        final = GpuRefusal(f"the node's GPUs are too few or too small for {asked}", is_final=True)
+        full = GpuRefusal(f"too little is left of the node's GPUs for {asked}", is_final=False)
         rows, counts = self._rows(names), self._fleet.hardware.device_counts
         if not len(counts):
             return [(none, names)] if names else []
@@ -167,15 +165,15 @@ class GpuChooser:
         first = sorted((each for each in found if each[1].any()), key=lambda each: int(each[1].argmax()))
         return [(refusal, list(compress(names, where.tolist()))) for refusal, where in first]
 
-    def cards(self, node: str, pod: PodRequest, uid: str) -> Sequence[tuple[int, ...]] | None:
-        """Return the cards of each container on a node, empty of those that ask for none; None: it does not fit."""
+    def gpus(self, node: str, pod: PodRequest, uid: str) -> Sequence[tuple[int, ...]] | None:
+        """Return the GPUs of each container on a node, empty of those that ask for none; None: it does not fit."""
         row, rated = self._fleet.row_of.get(node), self._placer.rated(pod, uid)
         if row is None or rated.scores[row] == -np.inf:
             return None
         return tuple(tuple(np.flatnonzero(each).tolist()) for each in rated.picked[:, row])
 
     def fits_with(self, node: str, free: Sequence[GpuRemainder], pod: PodRequest) -> bool:
-        """Say whether a pod would fit on a node if so much of its cards were free."""
+        """Say whether a pod would fit on a node if so much of its GPUs were free."""
         if (row := self._fleet.row_of.get(node)) is None:
             return False
         rows = NodeRows(self._fleet.hardware, np.array([row]), self._fleet.with_free(row, free)[None])
@@ -183,7 +181,7 @@ class GpuChooser:
         return bool(rated.scores[0] > -np.inf)
 
     def _is_another(self, name: str, account: SharingNode | None) -> bool:
-        """Say whether a node is there that was not, or the other way round, or has other cards."""
+        """Say whether a node is there that was not, or the other way round, or has other GPUs."""
         row = self._fleet.row_of.get(name)
         if row is None or account is None:
             return row is not None or account is not None

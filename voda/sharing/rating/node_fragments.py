@@ -1,7 +1,7 @@
 """What is free of the GPUs of a pool's nodes and of no use to pods: FGD's measure (`fragmentation`).
 
 Typical are the kinds of the pods and jobs that have shares now. Rule: free is what a pod could be given: nothing of a
-node that takes none, and no card that a worker or somebody else has as a whole.
+node that takes none, and no GPU that a worker or somebody else has as a whole.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from voda.sharing.rating.pod import PodRequest
 
 
 def fragments(state: ClusterState) -> Mapping[str, float]:
-    """Return node -> free milli of its cards that typical pods cannot use, on average over them.
+    """Return node -> free milli of its GPUs that typical pods cannot use, on average over them.
 
-    Empty while no pod has compute of a card: nothing is typical. O(nodes * kinds), so it is for a thread.
+    Empty while no pod has compute of a GPU: nothing is typical. O(nodes * kinds), so it is for a thread.
     """
     accounts = {name: state.shares[name] for name in sorted(state.shares) if name in state.nodes}
     requests = Counter(_request(pod) for account in accounts.values() for pod in account.pods.values())
@@ -38,10 +38,10 @@ def _fleet(accounts: Mapping[str, SharingNode], closed: Mapping[str, Collection[
     fleet = Fleet(nodes)
     width = fleet.hardware.device_memory.shape[1]
     for row, (name, account) in enumerate(accounts.items()):
-        for card, left in enumerate(account.free()):
-            is_closed = card in closed[name]
-            fleet.free[row, FIRST_DEVICE + card] = 0 if is_closed else left.milli
-            fleet.free[row, FIRST_DEVICE + width + card] = 0 if is_closed else max(0, left.memory_mib)
+        for gpu, left in enumerate(account.free()):
+            is_closed = gpu in closed[name]
+            fleet.free[row, FIRST_DEVICE + gpu] = 0 if is_closed else left.milli
+            fleet.free[row, FIRST_DEVICE + width + gpu] = 0 if is_closed else max(0, left.memory_mib)
     return fleet
 
 
@@ -59,16 +59,16 @@ def _workers_gpus(state: ClusterState) -> Counter[str]:
 
 
 def _closed(state: ClusterState, name: str, workers_gpus: int) -> Sequence[int]:
-    """Return the cards of a node that nobody is given, though the account has nobody on them."""
+    """Return the GPUs of a node that nobody is given, though the account has nobody on them."""
     node, account = state.nodes[name], state.shares[name]
     if not node.is_open:
         return range(len(account.devices))
     whole = account.whole_gpus()
-    # Which of them workers and others have is not in the log: it matters only where cards differ in memory.
+    # Which of them workers and others have is not in the log: it matters only where GPUs differ in memory.
     return whole[len(whole) - min(len(whole), _held(state, account, name) + workers_gpus) :]
 
 
 def _held(state: ClusterState, account: SharingNode, name: str) -> int:
-    """Return the GPUs that others have; cards that are shared count as theirs in the state, and are not meant."""
+    """Return the GPUs that others have; GPUs that are shared count as theirs in the state, and are not meant."""
     node = state.nodes[name]
-    return max(0, node.foreign_gpus - account.used_cards()) if node.gpus else 0
+    return max(0, node.foreign_gpus - account.used_gpus()) if node.gpus else 0

@@ -13,6 +13,7 @@ from msgspec import Struct
 from voda.clock import SystemClock
 from voda.controller.follower import catch_up, restore
 from voda.domain.job import Job
+from voda.domain.plan import ExpectedTimes
 from voda.domain.state import ClusterState, Estimate
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
@@ -26,15 +27,6 @@ from voda.simulator.workload import Costs, Workload
 
 _MOST_STEPS: Final = 16
 """Reports of progress that are simulated of one job; more would cost time and change little."""
-
-
-class ExpectedTimes(Struct, frozen=True, kw_only=True):
-    position: int | None = None
-    """In the queue, 1 = next; None: it does not wait."""
-    starts_at: float | None = None
-    """Instant it gets its first workers, or workers again, while it waits; seconds since the epoch."""
-    finishes_at: float | None = None
-    """Instant it ends; seconds since the epoch."""
 
 
 class ForecastBudget(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.projections.measurements import EpochMeans, RunningMean
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
 from voda.simulator.whatif.epoch_times import (

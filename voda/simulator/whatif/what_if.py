@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from voda.controller.follower import Foldable, catch_up
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
+from voda.domain.settings import SettingValue
 from voda.events import types as facts
 from voda.events.envelope import Event, Sealed
 from voda.log.store import EventStore
@@ -36,6 +37,10 @@ class AlternativePolicy(Struct, frozen=True, kw_only=True):
 
     policy: str | None = None
     placer: str | None = None
+
+    def given(self) -> dict[str, SettingValue]:
+        """Return the settings that it names."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class RecordedLog(Struct, frozen=True, kw_only=True):
@@ -98,7 +103,7 @@ async def _read_recording(store: EventStore, position: int, pool: str | None) ->
 async def _what_if(recording: RecordedLog, choice: AlternativePolicy) -> SimulationRun:
     beginning: list[facts.AnyFact] = [*recording.outlived_workers]
     if choice != AlternativePolicy():
-        beginning.append(facts.PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
+        beginning.append(facts.SettingsChanged(pool=recording.pool, settings=choice.given()))
     initial = InitialState(
         log=recording.past,
         facts=tuple(beginning),
@@ -199,9 +204,7 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
 
 def _is_about(fact: facts.AnyFact, pool: str) -> bool:
     match fact:
-        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.RetentionChanged():
-            return fact.pool == pool
-        case facts.VirtualClustersApplied() | facts.NodeLeft():
+        case facts.SettingsChanged() | facts.VirtualClustersApplied() | facts.NodeLeft():
             return fact.pool == pool
         case facts.NodeJoined() | facts.NodeChanged():
             return fact.node.pool == pool
@@ -213,8 +216,7 @@ def _is_about(fact: facts.AnyFact, pool: str) -> bool:
 def _without_choice(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact:
     """Remove from a later change of policy what the choice overrides."""
     fact = entry.fact
-    if not isinstance(fact, facts.PolicyChanged):
+    if not isinstance(fact, facts.SettingsChanged):
         return entry
-    policy = None if choice.policy else fact.policy
-    placer = None if choice.placer else fact.placer
-    return replace(entry, fact=replace(fact, policy=policy, placer=placer))
+    kept = {name: value for name, value in fact.settings.items() if name not in choice.given()}
+    return replace(entry, fact=replace(fact, settings=kept))

@@ -20,6 +20,8 @@ from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, Desi
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.domain.reasons.stalls import LacksPods, LostNode, NotStarted, StallReason
+from voda.events.stall_text import stall_text
 from voda.events.types import JobStalled
 
 NOW = 1_000_000.0
@@ -40,7 +42,7 @@ def waiting(reason: str, *, init: bool = False) -> dict[str, Any]:
     return {"initContainerStatuses" if init else "containerStatuses": [status]}
 
 
-def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fields: Any) -> Stall:
+def wait(desired: Desired, pods: Sequence[Pod], unbound_reason: StallReason | None = None, **fields: Any) -> Stall:
     metadata = {"name": "a", "namespace": "ns", "uid": "u1", **fields.get("metadata", {})}
     spec = {"runPolicy": {"suspend": fields.get("suspend", False)}}
     whole = {"metadata": metadata, "spec": spec, "status": fields.get("status", {})}
@@ -55,7 +57,11 @@ def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fie
         dead_nodes={},
         now=NOW,
     )
-    return stall_of(desired, at, unbound_reasons)
+    return stall_of(desired, at, unbound_reason)
+
+
+def said(stall: Stall) -> str:
+    return stall_text(stall.reason)
 
 
 def test_job_that_runs_waits_for_nothing() -> None:
@@ -63,16 +69,16 @@ def test_job_that_runs_waits_for_nothing() -> None:
 
 
 def test_job_whose_operator_makes_no_pods_waits_for_it() -> None:
-    assert "mpi-operator" in wait(HERE, [a_worker(0)]).reason
+    assert "mpi-operator" in said(wait(HERE, [a_worker(0)]))
 
 
 def test_pod_that_has_failed_and_stays_hides_neither_its_successor_nor_that_there_is_none() -> None:
     failed = a_worker(1, phase="Failed")
     alone = wait(HERE, [a_worker(0), failed])
-    assert (alone.lacks_pods, alone.may_take_long, alone.at_work) == (True, True, 1)
+    assert (isinstance(alone.reason, LacksPods), alone.may_take_long, alone.at_work) == (True, True, 1)
     pods = [a_worker(0), _pod("b-worker-1", "worker", "n1", "Pending", **waiting("ErrImagePull")), failed]
     for order in (pods, [*reversed(pods)]):
-        assert wait(HERE, order).reason.endswith("cannot pull its image")
+        assert said(wait(HERE, order)).endswith("cannot pull its image")
 
 
 def test_replica_that_has_succeeded_and_gets_no_pod_any_more_is_not_waited_for() -> None:
@@ -82,41 +88,42 @@ def test_replica_that_has_succeeded_and_gets_no_pod_any_more_is_not_waited_for()
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
 def test_worker_without_its_image_is_told_alike_at_each_try(reason: str) -> None:
     stall = wait(HERE, [a_worker(0), a_worker(1, phase="Pending", **waiting(reason))])
-    assert stall == Stall("worker 1 on n1: container train cannot pull its image", at_work=1)
+    assert (said(stall), stall.at_work) == ("worker 1 on n1: container train cannot pull its image", 1)
 
 
 def test_container_that_cannot_be_started_is_told_with_the_kubelets_word() -> None:
     broken = a_worker(0, phase="Pending", **waiting("CreateContainerConfigError"))
-    assert wait(HERE, [broken, a_worker(1)]).reason.endswith("does not start: CreateContainerConfigError")
+    assert said(wait(HERE, [broken, a_worker(1)])).endswith("does not start: CreateContainerConfigError")
     looping = a_worker(0, **waiting("CrashLoopBackOff", init=True))
-    assert wait(HERE, [looping, a_worker(1)]).reason.endswith("does not start: CrashLoopBackOff")
+    assert said(wait(HERE, [looping, a_worker(1)])).endswith("does not start: CrashLoopBackOff")
 
 
 def test_container_that_is_being_made_may_take_longer() -> None:
     stall = wait(HERE, [a_worker(0, phase="Pending", **waiting("ContainerCreating")), a_worker(1)])
-    assert stall == Stall("worker 0 on n1 has not started yet", may_take_long=True)
+    assert stall == Stall(NotStarted(worker=0, node="n1"), may_take_long=True)
+    assert said(stall) == "worker 0 on n1 has not started yet"
 
 
 def test_what_may_take_long_hides_nothing_that_does_not() -> None:
     slow, stuck = a_worker(0, phase="Pending"), a_worker(1, phase="Pending", **waiting("ErrImagePull"))
-    assert wait(HERE, [slow, stuck]).reason == "worker 1 on n1: container train cannot pull its image"
+    assert said(wait(HERE, [slow, stuck])) == "worker 1 on n1: container train cannot pull its image"
 
 
 def test_launcher_that_nobody_finds_a_node_for_is_told() -> None:
     stall = wait(HERE, [a_worker(0), a_worker(1), a_launcher("", "Pending")])
-    assert stall.reason.startswith("its launcher a-launcher-x7 has no node")
+    assert said(stall).startswith("its launcher a-launcher-x7 has no node")
 
 
 def test_launcher_without_its_image_is_told() -> None:
     stuck = a_launcher(phase="Pending", **waiting("ImagePullBackOff"))
-    assert wait(HERE, [a_worker(0), a_worker(1), stuck]).reason.startswith("its launcher on n2: container train")
+    assert said(wait(HERE, [a_worker(0), a_worker(1), stuck])).startswith("its launcher on n2: container train")
 
 
 def test_workers_that_are_gated_or_do_not_fit_are_told() -> None:
     gated = a_worker(0, "", "Pending", gates=[{"name": "quota"}])
-    assert "scheduling gates quota" in wait(HERE, [gated, a_worker(1)]).reason
-    assert wait(HERE, [a_worker(0, "", "Pending"), a_worker(1)], "node n1 is full") == Stall("node n1 is full")
-    assert wait(HERE, [a_worker(0), a_worker(1)], "node n1 is full") == Stall()
+    assert "scheduling gates quota" in said(wait(HERE, [gated, a_worker(1)]))
+    assert wait(HERE, [a_worker(0, "", "Pending"), a_worker(1)], LostNode(node="n1")) == Stall(LostNode(node="n1"))
+    assert wait(HERE, [a_worker(0), a_worker(1)], LostNode(node="n1")) == Stall()
 
 
 def test_pod_that_does_not_go_is_told_when_its_grace_is_over() -> None:
@@ -126,8 +133,8 @@ def test_pod_that_does_not_go_is_told_when_its_grace_is_over() -> None:
 
 
 def test_halted_job_waits_for_an_operator_that_leaves_its_pods() -> None:
-    assert "training-operator" not in wait(DesiredHalt(), [a_worker(0)], suspend=True).reason
-    assert "mpi-operator" in wait(DesiredHalt(), [a_worker(0)], suspend=True).reason
+    assert "training-operator" not in said(wait(DesiredHalt(), [a_worker(0)], suspend=True))
+    assert "mpi-operator" in said(wait(DesiredHalt(), [a_worker(0)], suspend=True))
     assert wait(DesiredHalt(), [a_worker(0, deleted_at=GONE_LATER)], suspend=True) == Stall()
 
 
@@ -154,14 +161,14 @@ def test_stall_says_how_many_workers_come_before_the_first_that_it_keeps_from_wo
     # It is only slow, has run before, or waits for GPUs that others hold.
     assert wait(HERE, [a_worker(0), a_worker(1, phase="Pending")]).at_work is None
     assert wait(HERE, [a_worker(0), a_worker(1, **waiting("CrashLoopBackOff"))]).at_work is None
-    assert wait(HERE, [a_worker(0), a_worker(1, node="")], "node n1 has 0 GPUs free").at_work is None
+    assert wait(HERE, [a_worker(0), a_worker(1, node="")], LostNode(node="n1")).at_work is None
 
 
 def test_gap_among_workers_that_are_at_work_holds_nothing_that_others_could_use() -> None:
     missing = wait(HERE, [a_worker(1)])
-    assert (missing.lacks_pods, missing.at_work) == (True, None)
+    assert (isinstance(missing.reason, LacksPods), missing.at_work) == (True, None)
     without_image = wait(HERE, [a_worker(0, phase="Pending", **waiting("ErrImagePull")), a_worker(1)])
-    assert ("cannot pull its image" in without_image.reason, without_image.at_work) == (True, None)
+    assert ("cannot pull its image" in said(without_image), without_image.at_work) == (True, None)
 
 
 class IdleOperator(MpiOperatorV2):
@@ -169,6 +176,12 @@ class IdleOperator(MpiOperatorV2):
 
     async def reconcile(self, job: Object) -> None:
         """Make no pods."""
+
+
+async def told(world: MemoryWorld) -> list[str]:
+    """Return the stalls that are recorded."""
+    events = await world.store.read(0, 10_000)
+    return [stall_text(event.data.reason) for event in events if isinstance(event.data, JobStalled)]
 
 
 async def lacking_pods(jobs: int) -> list[float]:
@@ -218,7 +231,7 @@ async def refusals_by_turns() -> list[str]:
             for namespace, name in list(world.server.objects[EVENTS]):
                 await world.client.delete(EVENTS, name, namespace)
             await asyncio.sleep(1_500.0)
-        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+        return await told(world)
 
 
 def test_job_whose_pods_are_refused_for_another_reason_by_now_is_told_that_one() -> None:
@@ -248,7 +261,7 @@ async def pods_that_come_while_events_are_read() -> list[str]:
             await asyncio.sleep(LateOperator.late_s)
             await world.client.patch(MPIJOBS, (world.namespace, "a"), {"metadata": {"labels": {"touched": "true"}}})
             await asyncio.sleep(60.0)
-        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+        return await told(world)
 
 
 def test_job_whose_pods_come_while_events_are_read_is_not_told_to_lack_them() -> None:
@@ -260,7 +273,7 @@ async def looks_at_jobs_that_lack_pods(jobs: int) -> tuple[list[float], set[str]
 
     Return how long each look takes, and which jobs are reported after all.
     """
-    stage, told = Stage(), dict[str, str]()
+    stage, told = Stage(), dict[str, StallReason | None]()
     stage.add_node("n1", gpus=jobs)
     for number in range(jobs):
         stage.add_job(f"job-{number}")
@@ -271,8 +284,8 @@ async def looks_at_jobs_that_lack_pods(jobs: int) -> tuple[list[float], set[str]
         gates=stage.gates,
         clock=stage.clock,
         api=MemoryApi(stage.server, Wire(slow_s={"events": 14.0})),
-        recorded_stall=lambda job_id: told.get(job_id, ""),
-        publish=lambda job_id, fact: told.update({job_id: getattr(fact, "reason", "")}),
+        recorded_stall=told.get,
+        publish=lambda job_id, fact: told.update({job_id: getattr(fact, "reason", None)}),
     )
     took: list[float] = []
     for _ in range(10):
@@ -304,7 +317,7 @@ async def a_job_whose_replicas_were_done() -> list[JobStalled]:
         gates=stage.gates,
         clock=stage.clock,
         api=MemoryApi(stage.server),
-        recorded_stall=lambda job_id: "",
+        recorded_stall=lambda job_id: None,
         publish=lambda job_id, fact: told.append(cast("JobStalled", fact)),
     )
     await watch.look(["a"])
@@ -327,7 +340,7 @@ async def a_container_that_fails_after_a_while() -> list[str]:
             await asyncio.sleep(60.0)
             await world.client.patch(PODS, (world.namespace, "a-worker-0"), {"status": waiting("OOM")}, "status")
             await asyncio.sleep(120.0)
-        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+        return await told(world)
 
 
 def test_job_that_waited_for_nothing_is_looked_at_again_once_it_changes() -> None:

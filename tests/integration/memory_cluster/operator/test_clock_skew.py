@@ -12,6 +12,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.virtual_time import virtually
 from voda.events.envelope import Event
+from voda.events.stall_text import stall_text
 from voda.events.types import JobCompleted, JobStalled
 
 GRACE_S = 40
@@ -56,7 +57,7 @@ async def life(skew_s: float) -> Life:
             await world.until_it_is(lambda: have_completed(world, 2))
             warning = replica.service.backend.health_warning()
         facts = [event.data for event in await events(world)]
-    stalls = [fact.reason for fact in facts if isinstance(fact, JobStalled)]
+    stalls = [stall_text(fact.reason) for fact in facts if isinstance(fact, JobStalled)]
     completed = sorted(fact.job_id for fact in facts if isinstance(fact, JobCompleted))
     return Life(stalls, forced_after_s, completed, warning)
 

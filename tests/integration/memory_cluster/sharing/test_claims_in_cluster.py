@@ -1,4 +1,4 @@
-"""Pods that claim parts of cards on a cluster in memory, on virtual time; what kube-scheduler does is done by hand.
+"""Pods that claim parts of GPUs on a cluster in memory, on virtual time; what kube-scheduler does is done by hand.
 
 Rule: whatever happens, the log comes to say what claims were given, and what nobody uses comes back.
 """
@@ -21,19 +21,19 @@ from tests.kube.client import (
     Object,
     Refused,
 )
-from tests.kube.devices import CLASS, DRIVER, a_card, a_claim_template, a_device_class, a_slice, claims_of
+from tests.kube.devices import CLASS, DRIVER, a_claim_template, a_device_class, a_gpu, a_slice, claims_of
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.application.sharing.claims import claimants, round
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claimed_amounts import asked_of_cards
+from voda.cluster.kubernetes.state.claimed_amounts import asked_of_gpus
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.api import Api
+from voda.operator.sharing.claims import claimants, round
 
 SETTINGS: Mapping[str, Any] = {
     "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS], "relistSeconds": 60.0},
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Story:
-    """A cluster with cards, and a kube-scheduler by hand."""
+    """A cluster with GPUs, and a kube-scheduler by hand."""
 
     def __init__(self, world: MemoryWorld, replica: Replica) -> None:
         self.world = world
@@ -72,7 +72,7 @@ class Story:
         return str(status["resourceClaimName"])
 
     async def selected(self, name: str) -> str:
-        """Return the card that the claim of a pod without a gate selects, NODE-NUMBER; empty: none yet."""
+        """Return the GPU that the claim of a pod without a gate selects, NODE-NUMBER; empty: none yet."""
         pod = await self.pod(name)
         if pod["spec"].get("schedulingGates") or not pod["status"].get("resourceClaimStatuses"):
             return ""
@@ -80,15 +80,15 @@ class Story:
         found = [each["cel"]["expression"] for each in request["exactly"].get("selectors", ())]
         return found[0].partition("GPU-")[2].removesuffix('"') if found else ""
 
-    async def until_selects(self, name: str, card: str) -> None:
+    async def until_selects(self, name: str, gpu: str) -> None:
         async def selects() -> bool:
             try:
-                return await self.selected(name) == card
+                return await self.selected(name) == gpu
             except Refused:
                 # The claim was replaced between the two requests.
                 return False
 
-        await self.world.until_it_is(selects, what=f"pod {name} selects {card}")
+        await self.world.until_it_is(selects, what=f"pod {name} selects {gpu}")
 
     async def until_runs(self, name: str) -> None:
         async def runs() -> bool:
@@ -105,7 +105,7 @@ class Story:
         await self.world.until_it_is(is_one, what="one claim is left")
 
     async def allocate(self, name: str, node: str, number: int, **part: str) -> None:
-        """Give a pod's claim a part of a card, and the pod its node, as kube-scheduler does."""
+        """Give a pod's claim a part of a GPU, and the pod its node, as kube-scheduler does."""
         claim = await self.claim(name)
         at = {"driver": DRIVER, "pool": node, "device": f"gpu-{number}", "request": "gpus", "shareID": name}
         results = [{**at, "consumedCapacity": {**PART, **part}}]
@@ -127,10 +127,10 @@ class Story:
             await self.world.until(lambda: clock.now() > min(now + 300, end))
 
     def recorded(self) -> Mapping[str, tuple[str, int, int]]:
-        """Return pod -> node, card and milli, by the log."""
+        """Return pod -> node, GPU and milli, by the log."""
         nodes = self.replica.service.view.live.cluster.shares.nodes.items()
         return {
-            each.pod.partition("/")[2]: (node, share.cards[0], share.request.milli)
+            each.pod.partition("/")[2]: (node, share.gpus[0], share.request.milli)
             for node, account in nodes
             for each in account.pods.values()
             for share in each.containers.values()
@@ -145,22 +145,22 @@ class Story:
 
 
 @asynccontextmanager
-async def a_story(cards: Mapping[str, int], **settings: Any) -> AsyncIterator[Story]:
+async def a_story(gpus: Mapping[str, int], **settings: Any) -> AsyncIterator[Story]:
     async with MemoryWorld(1, (MpiOperatorV2,), Wire(1, longest_s=0.01)) as world:
         await world.client.create(DEVICE_CLASSES, a_device_class())
         part = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": PART}}}
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("part", "ns", request=part))
         large = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": WHOLE}}}
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=large))
-        for node, count in cards.items():
+        for node, count in gpus.items():
             await add_node(world, node, count)
         async with world.replica(Wire(2, longest_s=0.01), **{**SETTINGS, **settings}) as replica:
             yield Story(world, replica)
 
 
-async def add_node(world: MemoryWorld, node: str, cards: int) -> None:
+async def add_node(world: MemoryWorld, node: str, gpus: int) -> None:
     await world.add_nodes(a_node(node, 0))
-    await world.client.create(SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
+    await world.client.create(SLICES, a_slice(node, [a_gpu(node, number) for number in range(gpus)]))
 
 
 STEPS = ("append", "create resourceclaims", "patch status", "patch a")
@@ -215,7 +215,7 @@ async def test_leader_when_it_is_killed_between_any_two_writes_loses_and_leaks_n
 
 
 @pytest.mark.parametrize("step", ["create resourceclaims", "patch status"])
-async def test_pod_of_several_whole_cards_when_the_leader_is_killed_midway_gets_those_that_were_chosen(
+async def test_pod_of_several_whole_gpus_when_the_leader_is_killed_midway_gets_those_that_were_chosen(
     step: str,
 ) -> None:
     async with a_story({"n1": 3}) as it:
@@ -248,7 +248,7 @@ async def has_no_claim(it: Story) -> bool:
     return not await it.world.client.list(CLAIMS, "ns")
 
 
-async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back_in_the_end() -> None:
+async def test_pod_when_its_share_is_recorded_selects_the_gpu_and_gives_it_back_in_the_end() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
         await it.until_selects("a", "n1-0")
@@ -277,7 +277,7 @@ async def test_what_kube_scheduler_gave_is_recorded_in_place_of_what_was_meant()
         # It looked at an older state of the pod, and its driver rounds up.
         await it.allocate("a", "n2", 0, milli="500")
         await it.until_recorded(a=("n2", 0, 500))
-        assert await it.reasons() == ["its claims were given cards of another node"]
+        assert await it.reasons() == ["its claims were given GPUs of another node"]
 
 
 async def test_claims_of_others_count_and_a_share_that_is_only_meant_gives_way() -> None:
@@ -309,14 +309,14 @@ async def test_pod_that_is_unschedulable_moves_once_there_is_room_elsewhere() ->
         assert await it.reasons() == ["kube-scheduler cannot place the pod there: no CPU"]
 
 
-async def test_pod_whose_card_goes_before_it_is_allocated_gets_another_one() -> None:
+async def test_pod_whose_gpu_goes_before_it_is_allocated_gets_another_one() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
         await it.until_selects("a", "n1-0")
         await it.world.client.delete(SLICES, "n1-gpus")
         await add_node(it.world, "n2", 1)
         await it.until_recorded(a=("n2", 0, 400))
-        assert await it.reasons() == ["the card is gone"]
+        assert await it.reasons() == ["the GPU is gone"]
 
 
 async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing() -> None:
@@ -345,7 +345,7 @@ async def test_wait_in_vain_tells_what_there_is() -> None:
 async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", resourceClaims=[])
-        await it.world.until_it_is(lambda: is_told(it, "claims no part of a card"))
+        await it.world.until_it_is(lambda: is_told(it, "claims no part of a GPU"))
         assert (await it.pod("a"))["spec"]["schedulingGates"]
         assert it.recorded() == {}
 
@@ -387,9 +387,9 @@ async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_to
         amounts = {"requests": {"elasticgpu.io/gpu-core": "60"}, "limits": {"elasticgpu.io/gpu-core": "60"}}
         await it.submit("a", is_gated=False, containers=[{"name": "main", "image": "work", "resources": amounts}])
         uid = (await it.pod("a"))["metadata"]["uid"]
-        share = {"main": ContainerGpus(cards=(0,), request=GpuRequest(milli=600))}
+        share = {"main": ContainerGpus(gpus=(0,), request=GpuRequest(milli=600))}
         fact = ShareAssigned(node="n2", pod_uid=uid, pod="ns/a", containers=share)
-        await it.replica.service.backend.record(fact, actor="extender", version=nodes["n2"].version)
+        await it.replica.service.backend.journal.record(fact, actor="extender", version=nodes["n2"].version)
         # Anybody may write it.
         await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": {"voda.dev/cards": "gpus=x"}}})
         await it.world.until_it_is(lambda: is_told(it, "by resources and by claims"))
@@ -443,7 +443,7 @@ async def test_claims_are_deleted_one_after_the_other_however_slow_the_api_serve
         assert len(waiting) == 1
 
 
-async def test_pod_that_another_gate_holds_keeps_no_card_from_others() -> None:
+async def test_pod_that_another_gate_holds_keeps_no_gpu_from_others() -> None:
     async with a_story({"n1": 1}) as it:
         gates = [{"name": "voda.dev/share"}, {"name": "example.com/quota"}]
         for name in ("a", "b", "c"):
@@ -469,13 +469,13 @@ async def test_pod_that_fits_nowhere_moves_the_more_seldom_the_oftener_it_has_mo
         assert 2 <= len(await it.reasons()) <= 4
 
 
-async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked_but_of_a(pod: Pod, *arguments: Any) -> Mapping[str, GpuRequest]:
         if pod.metadata.name == "a":
             raise KeyError(pod.metadata.key)
-        return asked_of_cards(pod, *arguments)
+        return asked_of_gpus(pod, *arguments)
 
-    monkeypatch.setattr(claimants, "asked_of_cards", asked_but_of_a)
+    monkeypatch.setattr(claimants, "asked_of_gpus", asked_but_of_a)
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
         await it.submit("b")
@@ -483,7 +483,7 @@ async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeyp
         assert it.recorded().keys() == {"b"}
 
 
-async def test_pod_that_cannot_be_decided_on_keeps_no_other_from_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_that_cannot_be_decided_on_keeps_no_other_from_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     look_at = round.RoundPlan.look_at
 
     def look(self: round.RoundPlan, waiting: round.UnplacedPod) -> None:
@@ -498,12 +498,12 @@ async def test_pod_that_cannot_be_decided_on_keeps_no_other_from_its_card(monkey
         await it.until_selects("a", "n1-0")
 
 
-async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it_asks_for() -> None:
+async def test_pod_that_asks_for_a_whole_gpu_gets_none_with_less_memory_than_it_asks_for() -> None:
     async with a_story({"n1": 1}) as it:
         asked = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "1000", "memory": "90Gi"}}}}
         await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("larger", "ns", request=asked))
         await it.world.add_nodes(a_node("n2", 0))
-        await it.world.client.create(SLICES, a_slice("n2", [a_card("n2", 0, memory="141Gi")]))
+        await it.world.client.create(SLICES, a_slice("n2", [a_gpu("n2", 0, memory="141Gi")]))
         # Sorted by name, n1 would come first.
         nodes = it.replica.service.view.live.cluster.shares.nodes
         await it.world.until(lambda: "n2" in nodes)
@@ -511,7 +511,7 @@ async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it
         await it.until_selects("other", "n2-0")
         assert await it.reasons() == []
         await it.submit("late", **claims_of("larger"))
-        await it.world.until_it_is(lambda: is_told(it, "1 the node's cards are too few or too small"))
+        await it.world.until_it_is(lambda: is_told(it, "1 the node's GPUs are too few or too small"))
 
 
 async def test_pod_is_not_held_up_by_a_claim_of_another_namespace_that_says_it_is_the_pods() -> None:
@@ -545,7 +545,7 @@ async def test_claim_that_names_a_pod_which_never_was_counts_as_its_own_after_a_
         status = {"allocation": {"devices": {"results": [{**at, "consumedCapacity": WHOLE}]}}}
         await it.world.client.patch(CLAIMS, ("ns", "x"), {"status": status}, "status")
         await it.submit("a")
-        # Meanwhile nobody is given that card.
+        # Meanwhile nobody is given that GPU.
         await it.until_selects("a", "n1-1")
         await it.wait(90)
         cluster = it.replica.service.view.live.cluster
@@ -554,7 +554,7 @@ async def test_claim_that_names_a_pod_which_never_was_counts_as_its_own_after_a_
         assert [(node.gpus, node.foreign_gpus) for node in nodes] == [(2, 2)]
 
 
-async def test_pod_that_no_scheduler_looks_at_gives_its_card_back_and_gets_it_once_one_does() -> None:
+async def test_pod_that_no_scheduler_looks_at_gives_its_gpu_back_and_gets_it_once_one_does() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", schedulerName="nobody", **claims_of("large"))
         await it.submit("b", **claims_of("large"))
@@ -601,10 +601,10 @@ async def test_pod_whose_claims_somebody_deleted_changes_so_that_they_are_made_a
         await it.until_selects("a", "n1-0")
         it.world.server.objects[CLAIMS].clear()
         it.world.server.cut(forgets=True)
-        await it.world.until_it_is(lambda: names_no_cards(it, "a"), what="the pod names no cards any more")
+        await it.world.until_it_is(lambda: names_no_gpus(it, "a"), what="the pod names no GPUs any more")
 
 
-async def names_no_cards(it: Story, name: str) -> bool:
+async def names_no_gpus(it: Story, name: str) -> bool:
     return "voda.dev/cards" not in (await it.pod(name))["metadata"].get("annotations", {})
 
 
@@ -642,7 +642,7 @@ async def test_claim_that_cannot_be_made_anew_is_tried_ever_more_seldom(monkeypa
         assert 2 <= len(tries) <= 3
 
 
-async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_minute() -> None:
+async def test_pod_that_kube_scheduler_cannot_place_gives_its_gpu_back_after_a_minute() -> None:
     async with a_story({"n1": 1}) as it:
         clock = it.replica.service.clock
         await it.submit("a", **claims_of("large"))
@@ -653,12 +653,12 @@ async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_
         await it.until_selects("b", "n1-0")
         assert 50 <= clock.now() - now < 90
         assert await it.reasons() == ["kube-scheduler cannot place the pod there: no CPU"]
-        # Whichever of the two kube-scheduler comes to place has the card.
+        # Whichever of the two kube-scheduler comes to place has the GPU.
         await it.allocate("a", "n1", 0, milli="1000", memory="80Gi")
         await it.until_recorded(a=("n1", 0, 0))
 
 
-async def test_pod_that_is_being_deleted_and_is_kept_by_a_finalizer_gives_its_card_back() -> None:
+async def test_pod_that_is_being_deleted_and_is_kept_by_a_finalizer_gives_its_gpu_back() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", **claims_of("large"))
         await it.until_selects("a", "n1-0")
@@ -670,7 +670,7 @@ async def test_pod_that_is_being_deleted_and_is_kept_by_a_finalizer_gives_its_ca
         assert (await it.pod("a"))["metadata"]["deletionTimestamp"]
 
 
-async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others_after_a_minute() -> None:
+async def test_pod_whose_claims_the_api_server_refuses_leaves_its_gpu_to_others_after_a_minute() -> None:
     async with a_story({"n1": 1}) as it:
         refuse_claims_of(it.replica, "a-")
         await it.submit("a", **claims_of("large"))
@@ -680,7 +680,7 @@ async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others
         assert it.recorded().keys() == {"a"}
         await it.wait(20)
         await it.until_selects("b", "n1-0")
-        reason = "the API server refuses claims that select the cards"
+        reason = "the API server refuses claims that select the GPUs"
         assert await it.reasons() == [reason]
         await it.allocate("b", "n1", 0, milli="1000", memory="80Gi")
         # Once that one is gone, another one that waits comes before it.
@@ -692,7 +692,7 @@ async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others
         assert await it.reasons() == [reason, "the pod has ended or is gone"]
 
 
-async def test_pod_whose_claims_are_refused_again_and_again_holds_the_card_ever_more_seldom() -> None:
+async def test_pod_whose_claims_are_refused_again_and_again_holds_the_gpu_ever_more_seldom() -> None:
     async with a_story({"n1": 1}) as it:
         refuse_claims_of(it.replica, "a-")
         await it.submit("a", **claims_of("large"))
@@ -725,7 +725,7 @@ async def has_reasons(it: Story, count: int) -> bool:
     return len(await it.reasons()) >= count
 
 
-async def test_pod_that_fits_on_its_only_node_no_more_gives_its_card_back_ever_more_seldom() -> None:
+async def test_pod_that_fits_on_its_only_node_no_more_gives_its_gpu_back_ever_more_seldom() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", **claims_of("large"))
         await it.until_selects("a", "n1-0")
@@ -735,7 +735,7 @@ async def test_pod_that_fits_on_its_only_node_no_more_gives_its_card_back_ever_m
 
 
 @pytest.mark.parametrize("scheduler", [BY_HAND, "nobody"])
-async def test_pod_that_gives_its_card_back_keeps_no_room_on_the_node(scheduler: str) -> None:
+async def test_pod_that_gives_its_gpu_back_keeps_no_room_on_the_node(scheduler: str) -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", schedulerName=scheduler, **claims_of("large"))
         await it.until_selects("a", "n1-0")
@@ -747,12 +747,12 @@ async def test_pod_that_gives_its_card_back_keeps_no_room_on_the_node(scheduler:
         assert "nominatedNodeName" not in (await it.pod("a"))["status"]
 
 
-async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
+async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_gpu() -> None:
     async with a_story({"n1": 1}) as it:
         amounts = {"requests": {"cpu": "65"}}
         await it.submit("a", containers=[{"name": "main", "image": "work", "resources": amounts}])
         await it.world.until_it_is(lambda: is_told(it, "1 the node has less CPU or memory than the pod requests"))
         assert it.recorded() == {}
         await it.world.add_nodes(a_node("n2", 0, cpu="128"))
-        await it.world.client.create(SLICES, a_slice("n2", [a_card("n2", 0)]))
+        await it.world.client.create(SLICES, a_slice("n2", [a_gpu("n2", 0)]))
         await it.until_selects("a", "n2-0")

@@ -1,4 +1,4 @@
-"""Requests that jobs give up cards: who makes them, when they end, and how many there are; on virtual time."""
+"""Requests that jobs give up GPUs: who makes them, when they end, and how many there are; on virtual time."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
@@ -9,16 +9,16 @@ from tests.integration.memory_cluster.sharing.test_claims_in_cluster import Stor
 from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
-from voda.application.sharing.claims.claimants import Claimants
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
+from voda.operator.sharing.claims.claimants import Claimants
 
 F = TypeVar("F", bound=AnyFact)
 pytestmark = pytest.mark.virtual_time
 GRACE_S = 200
 """Workers may take as long to leave."""
 GONE = "the pod does not wait any more"
-IN_VAIN = "no card was free for it within "
+IN_VAIN = "no GPU was free for it within "
 
 
 async def facts(it: Story, kind: type[F]) -> Sequence[F]:
@@ -27,7 +27,7 @@ async def facts(it: Story, kind: type[F]) -> Sequence[F]:
 
 
 async def train(it: Story, **limits: int) -> None:
-    """Submit a job whose workers claim a whole card each, and wait until the plan has as many as it may have."""
+    """Submit a job whose workers claim a whole GPU each, and wait until the plan has as many as it may have."""
     await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("one", "ns"))
     spec = {**claims_of("one"), "terminationGracePeriodSeconds": GRACE_S}
     await it.world.submit(an_mpijob("train", "ns", 1, gpus=0, worker_spec=spec, **limits))
@@ -43,7 +43,7 @@ def requests(it: Story) -> int:
     return len(it.replica.service.view.live.cluster.shares.requests())
 
 
-async def test_pod_gets_the_card_that_a_job_can_spare_and_its_successors_come_beside_it() -> None:
+async def test_pod_gets_the_gpu_that_a_job_can_spare_and_its_successors_come_beside_it() -> None:
     async with a_story({"n1": 2}) as it:
         await train(it, least=1, most=2)
         await it.submit("a")
@@ -55,7 +55,7 @@ async def test_pod_gets_the_card_that_a_job_can_spare_and_its_successors_come_be
         assert not await facts(it, ShareRequestWithdrawn)
         for name in "ab":
             await it.world.client.delete(PODS, name, "ns", grace_s=0)
-        await it.world.until(lambda: planned(it) == 2, what="the job has its card again")
+        await it.world.until(lambda: planned(it) == 2, what="the job has its GPU again")
 
 
 async def test_pod_that_waits_only_for_a_moment_requests_nothing() -> None:
@@ -67,7 +67,7 @@ async def test_pod_that_waits_only_for_a_moment_requests_nothing() -> None:
         assert not await facts(it, ShareRequested)
 
 
-async def test_job_that_needs_its_cards_is_asked_for_none() -> None:
+async def test_job_that_needs_its_gpus_is_asked_for_none() -> None:
     async with a_story({"n1": 2}) as it:
         await train(it, least=2, most=2)
         await it.submit("a")
@@ -82,13 +82,13 @@ async def test_request_ends_when_its_pod_is_deleted(monkeypatch: pytest.MonkeyPa
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.world.until(lambda: requests(it) == 1)
-        pods = it.replica.service.pods.explanations
+        pods = it.replica.service.backend.pods.explanations
         assert pods is not None
-        assert "; jobs are to give up cards of n1 for it" in pods.explain("ns", "a").reason
+        assert "; jobs are to give up GPUs of n1 for it" in pods.explain("ns", "a").reason
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.world.until(lambda: requests(it) == 0)
         assert [fact.reason for fact in await facts(it, ShareRequestWithdrawn)] == [GONE]
-        await it.world.until(lambda: planned(it) == 2, what="the job has its card again")
+        await it.world.until(lambda: planned(it) == 2, what="the job has its GPU again")
 
 
 async def test_request_in_vain_is_withdrawn_and_made_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ async def test_request_that_its_node_cannot_serve_any_more_is_made_of_another_at
         await it.world.cordon(first)
         await it.wait(4)
         [withdrawn] = await facts(it, ShareRequestWithdrawn)
-        assert (withdrawn.node, withdrawn.reason) == (first, "the node has no cards to spare for it any more")
+        assert (withdrawn.node, withdrawn.reason) == (first, "the node has no GPUs to spare for it any more")
         [_, second] = [fact.node for fact in await facts(it, ShareRequested)]
         assert second != first
         # The second time it pauses.
@@ -179,13 +179,13 @@ def workers(it: Story) -> dict[int, str]:
 
 
 def withhold(it: Story, monkeypatch: pytest.MonkeyPatch, nodes: Collection[str] = ("n1",)) -> None:
-    """Have the leader find all cards of some nodes in use, so that no pod gets what is given up for it there."""
+    """Have the leader find all GPUs of some nodes in use, so that no pod gets what is given up for it there."""
     placer = it.replica.service.shares._placer
     assert placer is not None
 
-    def closed(node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
+    def closed(node: str, gpus: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
         if node in nodes:
-            return dict.fromkeys(range(len(cards)), "in use by jobs")
-        return Claimants._closed_cards(placer.claimants, node, cards, planned)
+            return dict.fromkeys(range(len(gpus)), "in use by jobs")
+        return Claimants._closed_gpus(placer.claimants, node, gpus, planned)
 
-    monkeypatch.setattr(placer.claimants, "_closed_cards", closed)
+    monkeypatch.setattr(placer.claimants, "_closed_gpus", closed)

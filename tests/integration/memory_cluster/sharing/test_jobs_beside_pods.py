@@ -1,4 +1,4 @@
-"""Requests that jobs give up cards, where jobs, policies, claims and the log are in their way; on virtual time.
+"""Requests that jobs give up GPUs, where jobs, policies, claims and the log are in their way; on virtual time.
 
 Rule: no job loses its place for a pod, and no pod makes jobs shrink and grow again for ever.
 """
@@ -14,7 +14,7 @@ from tests.integration.memory_cluster.sharing.test_gpu_requests import facts, re
 from tests.kube.client import CLAIM_TEMPLATES
 from tests.kube.devices import CLASS, a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.domain.errors import StoreNotWritable
 from voda.events.types import PlanAdopted, ShareRequested, ShareRequestWithdrawn
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
-async def around(cards: Mapping[str, int], **pool: Any) -> AsyncIterator[Story]:
-    """Run a story whose pool decides at once, with templates of one and of two whole cards."""
-    async with a_story(cards, pools={"v100": {"ratelimitSeconds": 0.0, **pool}}) as it:
+async def around(gpus: Mapping[str, int], **pool: Any) -> AsyncIterator[Story]:
+    """Run a story whose pool decides at once, with templates of one and of two whole GPUs."""
+    async with a_story(gpus, pools={"v100": {"ratelimitSeconds": 0.0, **pool}}) as it:
         two = {"exactly": {"deviceClassName": CLASS, "count": 2}}
         await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("one", "ns"))
         await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("two", "ns", request=two))
@@ -33,7 +33,7 @@ async def around(cards: Mapping[str, int], **pool: Any) -> AsyncIterator[Story]:
 
 
 async def submit(it: Story, name: str, workers: int = 1, **limits: int) -> None:
-    """Submit a job whose workers claim a whole card each."""
+    """Submit a job whose workers claim a whole GPU each."""
     await it.world.submit(an_mpijob(name, "ns", workers, gpus=0, worker_spec=claims_of("one"), **limits))
 
 
@@ -94,7 +94,7 @@ async def test_request_that_would_displace_a_job_is_not_made_again_and_again(mon
         assert len(await facts(it, PlanAdopted)) == before
 
 
-async def test_job_of_a_priority_below_that_of_pods_keeps_none_from_a_card() -> None:
+async def test_job_of_a_priority_below_that_of_pods_keeps_none_from_a_gpu() -> None:
     async with around({"n1": 4}) as it:
         await submit(it, "train", 4, least=1, most=4)
         await until_planned(it, train=4)
@@ -116,7 +116,7 @@ async def test_pod_whose_claims_are_refused_makes_jobs_shrink_ever_more_seldom()
         assert len(await facts(it, ShareRequested)) <= 6
 
 
-async def test_pod_that_needs_two_cards_gets_them_before_others_that_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_that_needs_two_gpus_gets_them_before_others_that_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with around({"n1": 6}) as it:
         await submit(it, "train", 6, least=1, most=6)
         await until_planned(it, train=6)
@@ -128,7 +128,7 @@ async def test_pod_that_needs_two_cards_gets_them_before_others_that_need_one(mo
             await it.submit(f"small-{number}", **claims_of("one"))
             free.add(number)
             await it.wait(1)
-        await it.world.until(lambda: "big" in it.recorded(), what="the pod with two cards has them")
+        await it.world.until(lambda: "big" in it.recorded(), what="the pod with two GPUs has them")
         assert it.recorded().keys() == {"big"}
         assert not await facts(it, ShareRequestWithdrawn)
 
@@ -140,14 +140,14 @@ async def test_request_in_vain_is_counted_once_however_often_the_log_refuses(mon
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.world.until(lambda: requests(it) == 1)
-        record, is_down = Backend.record, True
+        record, is_down = Journal.record, True
 
-        async def refuse(self: Backend, *given: Any, **around: Any) -> Any:
+        async def refuse(self: Journal, *given: Any, **around: Any) -> Any:
             if is_down and isinstance(given[0], ShareRequestWithdrawn):
                 raise StoreNotWritable("down")
             return await record(self, *given, **around)
 
-        monkeypatch.setattr(Backend, "record", refuse)
+        monkeypatch.setattr(Journal, "record", refuse)
         await it.wait(75)
         is_down = False
         await it.world.until(lambda: requests(it) == 0)
@@ -156,11 +156,11 @@ async def test_request_in_vain_is_counted_once_however_often_the_log_refuses(mon
 
 
 def open_alone(it: Story, monkeypatch: pytest.MonkeyPatch, free: Collection[int]) -> None:
-    """Have the leader find all cards in use but these, which may change."""
+    """Have the leader find all GPUs in use but these, which may change."""
     placer = it.replica.service.shares._placer
     assert placer is not None
 
-    def closed(node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
-        return dict.fromkeys((index for index in range(len(cards)) if index not in free), "in use by jobs")
+    def closed(node: str, gpus: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
+        return dict.fromkeys((index for index in range(len(gpus)) if index not in free), "in use by jobs")
 
-    monkeypatch.setattr(placer.claimants, "_closed_cards", closed)
+    monkeypatch.setattr(placer.claimants, "_closed_gpus", closed)

@@ -1,4 +1,4 @@
-"""What pods that ask for cards are told, and what a user sees of it."""
+"""What pods that ask for GPUs are told, and what a user sees of it."""
 
 import pytest
 
@@ -9,17 +9,17 @@ from tests.kube.devices import CLASS, a_claim_template, claims_of
 from tests.kube.objects import a_pod
 from tests.kube.sharing import a_sharing_pod
 from voda.api.presenters.pods import sharing_pod_of
-from voda.application.sharing.pod_explanations import PodExplanation, PodExplanations
 from voda.cli.render.pod_details import pod_text
 from voda.cli.render.terminal import console
 from voda.domain.errors import ClusterUnavailable, NotFound
 from voda.domain.shares import SharingNode
+from voda.operator.sharing.pod_explanations import PodExplanation, PodExplanations
 
 pytestmark = pytest.mark.virtual_time
 
 
 def explanations(it: Story) -> PodExplanations:
-    found = it.replica.service.pods.explanations
+    found = it.replica.service.backend.pods.explanations
     assert found is not None
     return found
 
@@ -51,17 +51,15 @@ def shown(it: Story, name: str) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-async def test_pod_that_claims_a_part_and_waits_is_told_what_is_left_and_one_that_runs_its_card_and_neighbours() -> (
-    None
-):
+async def test_pod_that_claims_a_part_and_waits_is_told_what_is_left_and_one_that_runs_its_gpu_and_neighbours() -> None:
     async with a_story({"n1": 1}) as it:
         for name in ("a", "b"):
             await it.submit(name)
             await it.until_selects(name, "n1-0")
         assert shown(it, "a") == [
-            "ns/a: Reserved on n1, its cards since TIME",
+            "ns/a: Reserved on n1, its GPUs since TIME",
             "  asks by claims for gpus (400 milli, 20480 MiB)",
-            "  gpus: 400 milli and 20,480 MiB of card 0 (gpu.example.com/n1/gpu-0), beside",
+            "  gpus: 400 milli and 20,480 MiB of GPU 0 (gpu.example.com/n1/gpu-0), beside",
             "  ns/b (400 milli and 20,480 MiB)",
             "  why: voda has chosen n1 for it; by-hand has not placed it yet",
         ]
@@ -69,21 +67,21 @@ async def test_pod_that_claims_a_part_and_waits_is_told_what_is_left_and_one_tha
         await until_explained(it, "a", "voda has chosen n1 for it; kube-scheduler cannot place it there: no CPU")
         await it.allocate("a", "n1", 0)
         await it.submit("c")
-        room = "0/1 nodes with cards to claim have room: 1 too little is left of the node's cards for gpus"
+        room = "0/1 nodes with GPUs to claim have room: 1 too little is left of the node's GPUs for gpus"
         await until_explained(it, "c", f"{room} (400 milli, 20480 MiB)")
         assert shown(it, "c") == [
             "ns/c: Waiting",
             "  asks by claims for gpus (400 milli, 20480 MiB)",
-            "  why: 0/1 nodes with cards to claim have room: 1 too little is left of the",
-            "  node's cards for gpus (400 milli, 20480 MiB)",
+            "  why: 0/1 nodes with GPUs to claim have room: 1 too little is left of the",
+            "  node's GPUs for gpus (400 milli, 20480 MiB)",
         ]
         await it.until_runs("a")
         await until_explained(it, "a", "")
-        assert shown(it, "a")[0] == "ns/a: Scheduled on n1, its cards since TIME"
-        assert explained(it, "a").containers["gpus"].cards == (0,)
+        assert shown(it, "a")[0] == "ns/a: Scheduled on n1, its GPUs since TIME"
+        assert explained(it, "a").containers["gpus"].gpus == (0,)
 
 
-async def test_pod_that_cannot_get_cards_as_it_is_is_told_what_to_change() -> None:
+async def test_pod_that_cannot_get_gpus_as_it_is_is_told_what_to_change() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("gated", schedulingGates=[{"name": "voda.dev/share"}, {"name": "example.com/quota"}])
         await until_explained(it, "gated", "other scheduling gates hold it: example.com/quota")
@@ -93,26 +91,26 @@ async def test_pod_that_cannot_get_cards_as_it_is_is_told_what_to_change() -> No
         await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("later", "ns"))
         await until_explained(it, "early", "voda has chosen n1 for it; by-hand has not placed it yet")
         await it.submit("none", resourceClaims=[])
-        gate = "pod ns/none has the scheduling gate voda.dev/share and claims no part of a card: expected a"
+        gate = "pod ns/none has the scheduling gate voda.dev/share and claims no part of a GPU: expected a"
         template = f"resourceClaimTemplateName whose template asks for a device class {CLASS}"
         await until_explained(it, "none", f"{gate} {template}")
 
 
-async def test_pod_that_gave_its_cards_back_is_told_what_kube_scheduler_says() -> None:
+async def test_pod_that_gave_its_gpus_back_is_told_what_kube_scheduler_says() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", **claims_of("large"))
         await it.until_selects("a", "n1-0")
         await it.refuse("a")
-        told = "it holds no cards any more; kube-scheduler cannot place it there: no CPU"
+        told = "it holds no GPUs any more; kube-scheduler cannot place it there: no CPU"
         await until_explained(it, "a", told)
         assert it.recorded() == {}
 
 
-async def test_pod_that_gave_its_cards_back_unseen_is_told_that_no_scheduler_has_looked_at_it() -> None:
+async def test_pod_that_gave_its_gpus_back_unseen_is_told_that_no_scheduler_has_looked_at_it() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", schedulerName="nobody", **claims_of("large"))
         await it.until_selects("a", "n1-0")
-        told = "it holds no cards any more; no scheduler has looked at it: its schedulerName is nobody"
+        told = "it holds no GPUs any more; no scheduler has looked at it: its schedulerName is nobody"
         await until_explained(it, "a", told)
         assert it.recorded() == {}
 
@@ -126,29 +124,29 @@ async def test_pod_that_is_being_deleted_is_told_so() -> None:
         await until_explained(it, "a", "the pod is being deleted")
 
 
-async def test_pod_that_asks_for_no_cards_or_is_not_there_is_not_found() -> None:
+async def test_pod_that_asks_for_no_gpus_or_is_not_there_is_not_found() -> None:
     async with a_story({"n1": 1}) as it:
         await it.world.client.create(PODS, a_pod("plain", "ns"))
         pods = it.replica.service.kubernetes.inventory.pods_by_key
         await it.world.until(lambda: "ns/plain" in pods and it.replica.service.mirror.is_synced)
         # Whether there is one is nobody's business here.
         for name in ("plain", "nobody"):
-            with pytest.raises(NotFound, match=f"^there is no pod ns/{name} that asks for cards which voda chooses$"):
+            with pytest.raises(NotFound, match=f"^there is no pod ns/{name} that asks for GPUs which voda chooses$"):
                 explained(it, name)
 
 
 async def test_pod_that_asks_through_the_extender_is_told_in_the_same_words() -> None:
-    async with an_extender_story(cards=1) as it:
+    async with an_extender_story(gpus=1) as it:
         assert await it.place("a", 60) == ""
         await it.pod("b", 60)
-        pods = it.replica.service.pods.explanations
+        pods = it.replica.service.backend.pods.explanations
         assert pods is not None
         known = it.replica.service.kubernetes.inventory.sharing.by_uid
         await it.until(lambda: len(known) == 2 and not pods.explain("ns", "a").reason)
         assert pods.explain("ns", "b").reason == (
-            "0/1 nodes with cards have room: 1 too little is left of the node's cards for main (gpu-core 60)"
+            "0/1 nodes with GPUs have room: 1 too little is left of the node's GPUs for main (gpu-core 60)"
         )
         assert pods.explain("ns", "a").state == "Scheduled"
         await it.world.client.create(PODS, a_sharing_pod("c", "ns", 40, 0))
         await it.until(lambda: len(known) == 3)
-        assert pods.explain("ns", "c").reason == "its cards are free on n0; by-hand has not placed it yet"
+        assert pods.explain("ns", "c").reason == "its GPUs are free on n0; by-hand has not placed it yet"

@@ -1,6 +1,6 @@
-"""Pods that share cards on a cluster in memory, on virtual time: placed, bound, released, adopted; nothing is lost.
+"""Pods that share GPUs on a cluster in memory, on virtual time: placed, bound, released, adopted; nothing is lost.
 
-Rule: whatever happens, no card gives more than it has (`CardBreaches`), and what nobody uses comes back.
+Rule: whatever happens, no GPU gives more than it has (`GpuBreaches`), and what nobody uses comes back.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from tests.kube.client import NODES, PODS, Object
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from tests.kube.sharing import ASSUMED, CARDS_OF, CardBreaches, HandScheduler, a_card_node, a_sharing_pod, cards_of
-from voda.application.sharing.share_extender import ShareExtender
+from tests.kube.sharing import ASSUMED, GPUS_OF, GpuBreaches, HandScheduler, a_gpu_node, a_sharing_pod, gpus_of
 from voda.cluster.kubernetes.pod_binding import FREED
 from voda.domain.errors import VersionConflict
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.shares import PodShares
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log import append_plan
+from voda.operator.sharing.share_extender import ShareExtender
 
 SHARING = {"enabled": True, "rater": "binpack"}
 pytestmark = pytest.mark.virtual_time
 
 
 class Story:
-    """A cluster with cards, the replica that is asked, and a kube-scheduler by hand."""
+    """A cluster with GPUs, the replica that is asked, and a kube-scheduler by hand."""
 
     def __init__(self, world: MemoryWorld, replica: Replica) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Story:
 
     @property
     def extender(self) -> ShareExtender:
-        extender = self.replica.service.pods.shares
+        extender = self.replica.service.backend.pods.shares
         assert extender is not None
         return extender
 
@@ -50,9 +50,9 @@ class Story:
         return await self.scheduler.place(self.extender, await self.pod(name, core, memory, **changes))
 
     async def got(self, name: str) -> tuple[str, str]:
-        """Return node and cards of a pod."""
+        """Return node and GPUs of a pod."""
         pod = await self.world.client.get(PODS, name, "ns")
-        return pod["spec"].get("nodeName", ""), ";".join(cards_of(pod).values())
+        return pod["spec"].get("nodeName", ""), ";".join(gpus_of(pod).values())
 
     def recorded(self) -> dict[str, str]:
         """Return pod -> its node, by the log."""
@@ -75,11 +75,11 @@ class Story:
 
 
 @asynccontextmanager
-async def a_story(nodes: int = 1, cards: int = 2, **sharing: Any) -> AsyncIterator[Story]:
+async def a_story(nodes: int = 1, gpus: int = 2, **sharing: Any) -> AsyncIterator[Story]:
     async with MemoryWorld(1, (MpiOperatorV2,), Wire(1, longest_s=0.01)) as world:
-        breaches = CardBreaches(world.server)
+        breaches = GpuBreaches(world.server)
         world.server.on_change = breaches.see
-        await world.add_nodes(*(a_card_node(f"n{number}", cards) for number in range(nodes)))
+        await world.add_nodes(*(a_gpu_node(f"n{number}", gpus) for number in range(nodes)))
         async with world.replica(Wire(2, longest_s=0.01), sharing={**SHARING, **sharing}) as replica:
             story = Story(world, replica)
             accounts = replica.service.view.live.cluster.shares
@@ -88,12 +88,12 @@ async def a_story(nodes: int = 1, cards: int = 2, **sharing: Any) -> AsyncIterat
         assert breaches.found == []
 
 
-async def test_two_pods_share_a_card_and_a_third_is_refused_in_a_sentence() -> None:
-    async with a_story(cards=1) as it:
+async def test_two_pods_share_a_gpu_and_a_third_is_refused_in_a_sentence() -> None:
+    async with a_story(gpus=1) as it:
         assert await it.place("a", 50, 4_000) == ""
         assert await it.place("b", 50, 4_000) == ""
         assert await it.got("a") == await it.got("b") == ("n0", "0")
-        assert await it.place("c", 50) == "too little is left of the node's cards for main (gpu-core 50)"
+        assert await it.place("c", 50) == "too little is left of the node's GPUs for main (gpu-core 50)"
         assert it.shares("a") is not None
         pod = await it.world.client.get(PODS, "a", "ns")
         assert (pod["metadata"]["labels"][ASSUMED], pod["metadata"]["annotations"][ASSUMED]) == ("true", "true")
@@ -112,17 +112,17 @@ async def test_pods_that_are_bound_to_one_node_at_once_do_not_refuse_one_another
             refused.append(error)
             raise
 
-    async with a_story(cards=4) as it:
+    async with a_story(gpus=4) as it:
         pods = [await it.pod(f"p{number}", 100) for number in range(4)]
         monkeypatch.setattr(append_plan, "check_append", checked)
         said = await asyncio.gather(*(it.scheduler.bind(it.extender, pod, "n0") for pod in pods))
         assert said == ["", "", "", ""]
-        assert {cards for number in range(4) for _, cards in [await it.got(f"p{number}")]} == {"0", "1", "2", "3"}
+        assert {gpus for number in range(4) for _, gpus in [await it.got(f"p{number}")]} == {"0", "1", "2", "3"}
     assert refused == []
 
 
 async def test_share_when_its_pod_ends_or_is_deleted_is_released() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         assert [await it.place(name) for name in "ab"] == ["", ""]
         await it.world.until_it_is(lambda: runs(it, "a"))
         await it.world.kubelet.exit("ns", "a")
@@ -136,7 +136,7 @@ async def test_share_when_its_pod_ends_or_is_deleted_is_released() -> None:
 async def test_share_that_is_looked_at_while_another_pod_is_bound_is_released_without_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with a_story(cards=2) as it:
+    async with a_story(gpus=2) as it:
         assert await it.place("a", 100) == ""
         held = Holding(it.replica, "before", "get", 1)
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
@@ -148,7 +148,7 @@ async def test_share_that_is_looked_at_while_another_pod_is_bound_is_released_wi
 
 
 async def test_share_of_a_pod_that_is_not_bound_is_withdrawn_and_no_earlier_try_can_bind_it() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         held = Holding(it.replica, "before", "create", 1)
         first = await it.pod("a", 100)
         trying = asyncio.create_task(it.scheduler.place(it.extender, first))
@@ -163,7 +163,7 @@ async def test_share_of_a_pod_that_is_not_bound_is_withdrawn_and_no_earlier_try_
 
 
 async def test_share_that_is_about_to_be_withdrawn_is_kept_where_its_pod_is_bound_meanwhile() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         first, withdrawing = Holding(it.replica, "before", "create", 1), Holding(it.replica, "after", "patch", 1)
         pod = await it.pod("a", 100)
         trying = asyncio.create_task(it.scheduler.place(it.extender, pod))
@@ -179,7 +179,7 @@ async def test_share_that_is_about_to_be_withdrawn_is_kept_where_its_pod_is_boun
 
 
 async def test_pod_is_bound_with_one_write_and_without_a_look_at_it_unless_it_changed_since_the_mirror_saw_it() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         looks = [Holding(it.replica, "before", verb, -1) for verb in ("get", "patch")]
         pod = await it.pod("a", 50)
         await it.until(lambda: pod["metadata"]["uid"] in it.extender.pods.by_uid)
@@ -197,14 +197,14 @@ async def test_pod_is_bound_with_one_write_and_without_a_look_at_it_unless_it_ch
 
 
 async def test_label_that_an_old_api_server_does_not_take_from_a_binding_is_written_by_the_leader() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         assert await it.place("a", 50) == ""
         await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"labels": {ASSUMED: None}}})
         await it.world.until_it_is(lambda: has_label(it, "a"))
 
 
 async def test_pod_that_kube_scheduler_now_places_elsewhere_leaves_nothing_behind() -> None:
-    async with a_story(nodes=2, cards=1) as it:
+    async with a_story(nodes=2, gpus=1) as it:
         held = Holding(it.replica, "before", "create", 1)
         pod = await it.pod("a", 100)
         trying = asyncio.create_task(it.scheduler.place(it.extender, pod, node="n0"))
@@ -217,7 +217,7 @@ async def test_pod_that_kube_scheduler_now_places_elsewhere_leaves_nothing_behin
 
 
 async def test_bind_when_it_is_asked_twice_at_once_binds_once() -> None:
-    async with a_story(cards=2) as it:
+    async with a_story(gpus=2) as it:
         pod = await it.pod("a", 50)
         said = await asyncio.gather(*(it.scheduler.place(it.extender, pod) for _ in range(4)))
         assert said == [""] * 4
@@ -225,7 +225,7 @@ async def test_bind_when_it_is_asked_twice_at_once_binds_once() -> None:
 
 
 async def test_pods_when_many_are_bound_at_once_get_no_more_than_there_is() -> None:
-    async with a_story(nodes=2, cards=2) as it:
+    async with a_story(nodes=2, gpus=2) as it:
         pods = [await it.pod(f"p{number}", 40) for number in range(12)]
         said = await asyncio.gather(*(it.scheduler.place(it.extender, pod) for pod in pods))
         again = [await it.scheduler.place(it.extender, pod) for pod, why in zip(pods, said, strict=True) if why]
@@ -233,54 +233,54 @@ async def test_pods_when_many_are_bound_at_once_get_no_more_than_there_is() -> N
         assert len(it.recorded()) == 8
 
 
-async def test_pod_that_others_bound_is_adopted_with_the_cards_that_it_names() -> None:
-    async with a_story(cards=2) as it:
-        notes = {f"{CARDS_OF}main": "1", ASSUMED: "true"}
+async def test_pod_that_others_bound_is_adopted_with_the_gpus_that_it_names() -> None:
+    async with a_story(gpus=2) as it:
+        notes = {f"{GPUS_OF}main": "1", ASSUMED: "true"}
         await it.pod("a", 80, annotations=notes)
         await it.world.bind("a", "n0", "ns")
         await it.until(lambda: it.recorded() == {"ns/a": "n0"})
         share = it.shares("a")
         assert share is not None
-        assert share.containers == {"main": ContainerGpus(cards=(1,), request=GpuRequest(milli=800))}
+        assert share.containers == {"main": ContainerGpus(gpus=(1,), request=GpuRequest(milli=800))}
         assert await it.place("b", 80) == ""
         assert await it.got("b") == ("n0", "0")
 
 
-async def test_pod_that_names_its_node_itself_gets_cards_and_annotations() -> None:
-    async with a_story(cards=2) as it:
+async def test_pod_that_names_its_node_itself_gets_gpus_and_annotations() -> None:
+    async with a_story(gpus=2) as it:
         await it.place("a", 80)
         await it.pod("b", 80, spec={"nodeName": "n0"})
         await it.until(lambda: len(it.recorded()) == 2)
-        await it.world.until_it_is(lambda: has_cards(it, "b", "1"))
+        await it.world.until_it_is(lambda: has_gpus(it, "b", "1"))
         assert await it.got("b") == ("n0", "1")
 
 
 async def test_pod_that_others_bound_where_there_is_no_room_closes_its_node_until_it_is_gone() -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         await it.place("a", 80)
-        await it.pod("b", 80, annotations={f"{CARDS_OF}main": "0", ASSUMED: "true"})
+        await it.pod("b", 80, annotations={f"{GPUS_OF}main": "0", ASSUMED: "true"})
         found = await it.world.client.get(PODS, "b", "ns")
         # The breach is theirs.
         it.world.server.on_change = lambda change: None
         await it.world.bind("b", "n0", "ns")
         await it.until(lambda: found["metadata"]["uid"] in it.extender.pods.on("n0"))
-        assert await it.place("c", 10) == "cards that pod ns/b uses there are not recorded yet"
+        assert await it.place("c", 10) == "GPUs that pod ns/b uses there are not recorded yet"
         await it.world.client.delete(PODS, "b", "ns", grace_s=0)
         await it.until(lambda: len(it.extender.pods.on("n0")) == 1)
         assert await it.scheduler.place(it.extender, await it.world.client.get(PODS, "c", "ns")) == ""
 
 
 async def test_annotations_that_are_lost_or_wrong_are_restored_from_the_log() -> None:
-    async with a_story(cards=2) as it:
+    async with a_story(gpus=2) as it:
         await it.place("a", 50)
-        for notes in ({f"{CARDS_OF}main": None, ASSUMED: None}, {f"{CARDS_OF}main": "1"}, {f"{CARDS_OF}main": "no"}):
+        for notes in ({f"{GPUS_OF}main": None, ASSUMED: None}, {f"{GPUS_OF}main": "1"}, {f"{GPUS_OF}main": "no"}):
             await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": notes}})
-            await it.world.until_it_is(lambda: has_cards(it, "a", "0"))
+            await it.world.until_it_is(lambda: has_gpus(it, "a", "0"))
         assert await it.got("a") == ("n0", "0")
 
 
-async def test_share_of_a_card_that_is_gone_for_long_is_released_and_the_rest_stays() -> None:
-    async with a_story(cards=2) as it:
+async def test_share_of_a_gpu_that_is_gone_for_long_is_released_and_the_rest_stays() -> None:
+    async with a_story(gpus=2) as it:
         amounts = {"elasticgpu.io/gpu-core": "60"}
         assert await it.place("a", containers={"x": amounts, "y": amounts}) == ""
         assert await it.place("b", 10) == ""
@@ -291,17 +291,17 @@ async def test_share_of_a_card_that_is_gone_for_long_is_released_and_the_rest_st
         await asyncio.sleep(200)
         assert await it.reasons() == []
         await it.world.until_it_is(lambda: released(it))
-        assert await it.reasons() == ["card 1 of the node is gone"]
+        assert await it.reasons() == ["GPU 1 of the node is gone"]
         share = it.shares("a")
         assert share is not None
-        assert [each.cards for each in share.containers.values()] == [(0,)]
-        # Its card may be given to others once it is there again.
-        await it.world.until_it_is(lambda: names_cards(it, "a", {"x": "0"}))
+        assert [each.gpus for each in share.containers.values()] == [(0,)]
+        # Its GPU may be given to others once it is there again.
+        await it.world.until_it_is(lambda: names_gpus(it, "a", {"x": "0"}))
         assert await it.place("c", 40) != ""
 
 
-async def test_cards_that_come_back_at_once_change_nothing() -> None:
-    async with a_story(cards=1) as it:
+async def test_gpus_that_come_back_at_once_change_nothing() -> None:
+    async with a_story(gpus=1) as it:
         assert await it.place("a", 100) == ""
         for core in ("0", "100"):
             offered = {"elasticgpu.io/gpu-core": core, "elasticgpu.io/gpu-memory": "16000"}
@@ -311,8 +311,8 @@ async def test_cards_that_come_back_at_once_change_nothing() -> None:
         assert await it.place("b", 10) != ""
 
 
-async def test_pod_that_kube_scheduler_has_put_aside_is_changed_once_its_cards_are_free_and_not_before() -> None:
-    async with a_story(cards=1) as it:
+async def test_pod_that_kube_scheduler_has_put_aside_is_changed_once_its_gpus_are_free_and_not_before() -> None:
+    async with a_story(gpus=1) as it:
         assert await it.place("a", 100) == ""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         for name, core in (("b", 60), ("c", 200), ("d", 150)):
@@ -330,11 +330,11 @@ async def test_pod_that_kube_scheduler_has_put_aside_is_changed_once_its_cards_a
         assert (await it.world.client.get(PODS, "b", "ns")) == before
 
 
-@pytest.mark.parametrize(("rater", "cards"), [("binpack", {"0"}), ("spread", {"0", "1"})])
-async def test_rater_as_set_packs_or_spreads(rater: str, cards: set[str]) -> None:
-    async with a_story(cards=2, rater=rater) as it:
+@pytest.mark.parametrize(("rater", "gpus"), [("binpack", {"0"}), ("spread", {"0", "1"})])
+async def test_rater_as_set_packs_or_spreads(rater: str, gpus: set[str]) -> None:
+    async with a_story(gpus=2, rater=rater) as it:
         assert [await it.place(name, 30) for name in "ab"] == ["", ""]
-        assert {(await it.got(name))[1] for name in "ab"} == cards
+        assert {(await it.got(name))[1] for name in "ab"} == gpus
 
 
 class Holding:
@@ -385,10 +385,10 @@ class Holding:
 async def test_replica_when_it_is_killed_between_any_two_writes_leaves_nothing_that_is_not_put_right(
     when: str, verb: str, again: str
 ) -> None:
-    async with a_story(nodes=2, cards=1) as it:
+    async with a_story(nodes=2, gpus=1) as it:
         held = Holding(it.replica, when, verb, 1)
         # A binding takes no annotation away: what the pod has of others is patched away before.
-        pod = await it.pod("a", 60, annotations={f"{CARDS_OF}other": "7"} if verb == "patch" else {})
+        pod = await it.pod("a", 60, annotations={f"{GPUS_OF}other": "7"} if verb == "patch" else {})
         trying = asyncio.create_task(it.scheduler.place(it.extender, pod, node="n0"))
         await held.reached.wait()
         await it.replica.kill()
@@ -399,10 +399,10 @@ async def test_replica_when_it_is_killed_between_any_two_writes_leaves_nothing_t
             found = await it.world.client.get(PODS, "a", "ns")
             if again and not found["spec"].get("nodeName"):
                 assert await it.scheduler.place(it.extender, found, node=again) == ""
-            node, cards = await it.got("a")
+            node, gpus = await it.got("a")
             if node:
                 await it.until(lambda: it.recorded() == {"ns/a": node})
-                assert cards == "0"
+                assert gpus == "0"
             else:
                 await it.until(lambda: it.recorded() == {})
             # Nothing is leaked: what is left can be had.
@@ -419,7 +419,7 @@ async def test_replica_when_it_is_killed_between_any_two_writes_leaves_nothing_t
 async def test_leader_when_it_is_killed_between_the_writes_of_a_withdrawal_leaves_it_to_the_next_one(
     when: str, verb: str, count: int
 ) -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         binding, withdrawing = Holding(it.replica, "before", "create", 1), Holding(it.replica, when, verb, count)
         trying = asyncio.create_task(it.scheduler.place(it.extender, await it.pod("a", 100)))
         await binding.reached.wait()
@@ -439,7 +439,7 @@ async def test_leader_when_it_is_killed_between_the_writes_of_a_withdrawal_leave
 async def test_leader_when_it_is_killed_between_the_writes_of_an_adoption_leaves_it_to_the_next_one(
     when: str, verb: str
 ) -> None:
-    async with a_story(cards=1) as it:
+    async with a_story(gpus=1) as it:
         adopting = Holding(it.replica, when, verb, 1)
         await it.pod("a", 80, spec={"nodeName": "n0"})
         await adopting.reached.wait()
@@ -447,7 +447,7 @@ async def test_leader_when_it_is_killed_between_the_writes_of_an_adoption_leaves
         async with it.world.replica(Wire(3, longest_s=0.01), sharing=SHARING) as second:
             it.replica = second
             await it.until(lambda: it.recorded() == {"ns/a": "n0"})
-            await it.world.until_it_is(lambda: has_cards(it, "a", "0"))
+            await it.world.until_it_is(lambda: has_gpus(it, "a", "0"))
             assert await it.place("b", 30) != ""
 
 
@@ -460,13 +460,13 @@ async def runs(it: Story, name: str) -> bool:
     return bool((await it.world.client.get(PODS, name, "ns"))["status"].get("phase") == "Running")
 
 
-async def has_cards(it: Story, name: str, cards: str) -> bool:
+async def has_gpus(it: Story, name: str, gpus: str) -> bool:
     pod = await it.world.client.get(PODS, name, "ns")
-    return cards_of(pod) == {"main": cards} and pod["metadata"]["annotations"].get(ASSUMED) == "true"
+    return gpus_of(pod) == {"main": gpus} and pod["metadata"]["annotations"].get(ASSUMED) == "true"
 
 
-async def names_cards(it: Story, name: str, cards: dict[str, str]) -> bool:
-    return cards_of(await it.world.client.get(PODS, name, "ns")) == cards
+async def names_gpus(it: Story, name: str, gpus: dict[str, str]) -> bool:
+    return gpus_of(await it.world.client.get(PODS, name, "ns")) == gpus
 
 
 async def has_label(it: Story, name: str) -> bool:

@@ -1,6 +1,6 @@
 """Shares in a storm: requests that are lost, replicas that are killed in the midst of a bind, pods that come and go.
 
-Rule: no card ever gives more than it has, and once it is calm, the log has exactly the pods that are bound.
+Rule: no GPU ever gives more than it has, and once it is calm, the log has exactly the pods that are bound.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from tests.kube.client import PODS, Object, Refused
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from tests.kube.sharing import CardBreaches, HandScheduler, a_card_node, a_sharing_pod, cards_of
+from tests.kube.sharing import GpuBreaches, HandScheduler, a_gpu_node, a_sharing_pod, gpus_of
 from tests.virtual_time import virtually
 from voda.domain.rng import rng_at
 
@@ -48,7 +48,7 @@ class Storm:
     async def place(self) -> None:
         """Have some pod placed that is not bound, by any replica, and do not wait for it."""
         if waiting := [pod for pod in self.pods() if not pod["spec"].get("nodeName")]:
-            extender = self.chance.choice(self.replicas).service.pods.shares
+            extender = self.chance.choice(self.replicas).service.backend.pods.shares
             assert extender is not None
             node = self.chance.choice(["", "", "n0", "n1"])
             task = asyncio.create_task(self.scheduler.place(extender, self.chance.choice(waiting), node=node))
@@ -82,15 +82,15 @@ class Storm:
         return [pod for key, pod in sorted(self.world.server.objects[PODS].items()) if key[0] == "ns"]
 
     def is_settled(self) -> bool:
-        """Say whether the log has the pods that hold cards, on their nodes, with the cards that they name."""
+        """Say whether the log has the pods that hold GPUs, on their nodes, with the GPUs that they name."""
         held = {
-            pod["metadata"]["uid"]: (pod["spec"]["nodeName"], dict(cards_of(pod)))
+            pod["metadata"]["uid"]: (pod["spec"]["nodeName"], dict(gpus_of(pod)))
             for pod in self.pods()
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
         }
         nodes = self.replicas[0].service.view.live.cluster.shares.nodes
         recorded = {
-            uid: (name, {each: ",".join(map(str, share.cards)) for each, share in shares.containers.items()})
+            uid: (name, {each: ",".join(map(str, share.gpus)) for each, share in shares.containers.items()})
             for name, node in nodes.items()
             for uid, shares in node.pods.items()
         }
@@ -99,9 +99,9 @@ class Storm:
 
 async def live_through(seed: int) -> int:
     async with MemoryWorld(seed, (MpiOperatorV2,), Wire(seed, longest_s=0.02)) as world:
-        breaches = CardBreaches(world.server)
+        breaches = GpuBreaches(world.server)
         world.server.on_change = breaches.see
-        await world.add_nodes(*(a_card_node(f"n{number}", 2) for number in range(2)))
+        await world.add_nodes(*(a_gpu_node(f"n{number}", 2) for number in range(2)))
         storm = Storm(world, seed)
         for _ in range(2):
             await storm.start()

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import astuple
 
 from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
-from voda.application.backend import CallerLimits
+from voda.application.job_rules import JobRules
 from voda.domain.errors import InvalidInput
 
 
@@ -50,10 +50,12 @@ pools:
     options = reading(tmp_path, text)
     assert options.cluster.namespaces == ("vision", "speech")
     assert options.cluster.kinds == ("Job", "MPIJob")
-    assert options.pools["a100"].policy == "elastic-tiresias"
-    assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
-    assert options.caller_limits().jobs_per_user == 3
-    assert KubernetesOptions().caller_limits() == CallerLimits()
+    assert options.pool_settings("a100") == {"policy": "elastic-tiresias", "placer": "packed", "ratelimit_s": 30.0}
+    parameters = {"tiresias": {"demote_gpu_s": 7200.0}, "elastic-tiresias": {"compact_pending": 5}}
+    assert options.pool_settings("NVIDIA-A100-SXM4-80GB") == {"parameters": parameters}
+    assert options.pool_settings("v100") == {}
+    assert options.jobs_per_user == 3
+    assert KubernetesOptions().jobs_per_user == JobRules(pools=()).jobs_per_user
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
 
 
@@ -90,12 +92,15 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("sharing: {memoryResources: [a b]}", r"sharing.memoryResources\[0\] is 'a b', expected the name of an"),
         ("sharing: {coreResources: [a/b], memoryResources: [a/b]}", "sharing.memoryResources both have a/b"),
         ("sharing: {coreResource: []}", "sharing.coreResource is unknown here, expected one of enabled, rater"),
-        ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds is -1, expected 0"),
-        ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100: policy 'lifo' is not known"),
-        ("pools: {a100: {parameters: {fifo: {x: 1}}}}", "pools.a100: fifo has no parameter 'x': it has none"),
+        ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds: expected a number >= 0.0, got -1"),
+        ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100.parameters: policy 'lifo' is not known"),
+        (
+            "pools: {a100: {parameters: {fifo: {x: 1}}}}",
+            "pools.a100.parameters: fifo has no parameter 'x'",
+        ),
         (
             "pools: {a100: {parameters: {tiresias: {demote_gpu_s: soon}}}}",
-            "pools.a100: parameters.tiresias.demote_gpu_s: expected a number",
+            "pools.a100.parameters: parameters.tiresias.demote_gpu_s: expected a number",
         ),
         ("pools: {'1.5': {}}", "pools: expected 1 to 63 of letters"),
         ("leader: {renewSeconds: 15}", "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds"),
@@ -140,7 +145,7 @@ def test_file_that_is_none_is_refused_by_its_name(tmp_path: Path) -> None:
         read_options(tmp_path / "log")
 
 
-def test_names_of_shared_cards_reach_the_rule_by_which_nodes_are_read(tmp_path: Path) -> None:
+def test_names_of_shared_gpus_reach_the_rule_by_which_nodes_are_read(tmp_path: Path) -> None:
     text = "sharing: {enabled: true, coreResources: [example.com/core]}"
     rule = reading(tmp_path, text).pool_rule()
     assert rule.share_resources.core == ("example.com/core",)

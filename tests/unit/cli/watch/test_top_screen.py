@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import Log
 from tests.reasons import worded
-from tests.unit.cli.render.test_node_details import CARDS
+from tests.unit.cli.render.test_node_details import GPUS
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.presenters.events import event_of
 from voda.cli.watch.top_screen import PlanChange, PlanChanges, ScreenState, frame
@@ -59,15 +59,15 @@ def test_screen_of_80_columns_and_24_lines() -> None:
     ]
 
 
-def test_screen_tells_cards_that_jobs_share_from_those_that_others_use() -> None:
+def test_screen_tells_gpus_that_jobs_share_from_those_that_others_use() -> None:
     nodes = [
-        a_wire_node("n1", foreign_gpus=1, devices=CARDS[:1]),
-        a_wire_node("n2", foreign_gpus=2, devices=CARDS[:1]),
+        a_wire_node("n1", foreign_gpus=1, devices=GPUS[:1]),
+        a_wire_node("n2", foreign_gpus=2, devices=GPUS[:1]),
     ]
     lines = shown(a_scene(nodes=nodes), 80, 24)
     assert [line.rpartition("  ")[2] for line in lines if line.startswith("n")] == [
-        "# shared cards",
-        "# shared cards and others",
+        "# shared GPUs",
+        "# shared GPUs and others",
     ]
 
 

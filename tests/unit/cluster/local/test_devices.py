@@ -10,10 +10,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.local_jobs import FakeNvml, cards
+from tests.local_jobs import FakeNvml, gpus
 from tests.needs import needs
 from tests.waiting import wait_until
-from voda.cluster.local.devices import MPS_SERVER, Card, GpuMonitor, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.devices import MPS_SERVER, GpuMonitor, GpuReading, find_gpus, gpu_pools, open_driver
 from voda.process_table import command_name
 
 
@@ -65,9 +65,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return answers
 
 
-def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
-    cards = open_driver()()
-    assert [(card.index, card.uuid, card.model, card.problem, card.processes) for card in cards] == [
+def test_driver_when_all_is_well_shows_gpus(answers: Answers) -> None:
+    gpus = open_driver()()
+    assert [(gpu.index, gpu.uuid, gpu.model, gpu.problem, gpu.processes) for gpu in gpus] == [
         (0, "GPU-0", "NVIDIA H200", "", 1),
         (1, "GPU-1", "NVIDIA H200", "", 0),
     ]
@@ -80,7 +80,7 @@ def test_server_of_mps_is_no_user_of_a_gpu(answers: Answers, monkeypatch: pytest
         try:
             found = [SimpleNamespace(pid=process.pid), SimpleNamespace(pid=os.getpid())]
             monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
-            wait_until(lambda: [card.processes for card in open_driver()()] == [1, 1])
+            wait_until(lambda: [gpu.processes for gpu in open_driver()()] == [1, 1])
             assert process.poll() is None
         finally:
             process.kill()
@@ -99,7 +99,7 @@ def test_process_of_another_user_that_calls_itself_the_server_of_mps_is_a_user_o
             assert command_name(process.pid) == MPS_SERVER
             found = [SimpleNamespace(pid=process.pid)]
             monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
-            assert [card.processes for card in open_driver()()] == [1, 1]
+            assert [gpu.processes for gpu in open_driver()()] == [1, 1]
         finally:
             process.kill()
 
@@ -107,7 +107,7 @@ def test_process_of_another_user_that_calls_itself_the_server_of_mps_is_a_user_o
 def test_driver_when_it_knows_the_memory_of_a_gpu_says_so(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {0: 80 << 30, 1: 40 << 30}
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: SimpleNamespace(total=sizes[handle]))
-    assert [card.memory_mib for card in open_driver()()] == [81_920, 40_960]
+    assert [gpu.memory_mib for gpu in open_driver()()] == [81_920, 40_960]
     assert [device.memory_mib for device in find_gpus(open_driver())] == [81_920, 40_960]
 
 
@@ -115,7 +115,7 @@ def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -
     driver = open_driver()
     answers.lost = True
     answers.ecc[0] = 2
-    assert [card.problem for card in driver()] == [
+    assert [gpu.problem for gpu in driver()] == [
         "2 uncorrectable memory errors since its last reset",
         "it fell off the bus",
     ]
@@ -124,10 +124,10 @@ def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -
 def test_driver_when_a_gpu_reports_an_xid_tells_it_unless_it_was_the_programs_fault(answers: Answers) -> None:
     driver = open_driver()
     answers.xids = [(0, 31), (1, 79)]
-    assert [card.problem for card in driver()] == ["", "it reported Xid 79"]
+    assert [gpu.problem for gpu in driver()] == ["", "it reported Xid 79"]
 
 
-def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_when_there_is_none_shows_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -136,7 +136,7 @@ def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatc
 
 
 def test_gpus_when_found_are_named_as_cuda_counts_them() -> None:
-    devices = find_gpus(FakeNvml(*cards(2)).cards)
+    devices = find_gpus(FakeNvml(*gpus(2)).gpus)
     assert [(device.name, device.uuid, device.model) for device in devices] == [
         ("0", "GPU-00", "NVIDIA H200"),
         ("1", "GPU-11", "NVIDIA H200"),
@@ -144,20 +144,20 @@ def test_gpus_when_found_are_named_as_cuda_counts_them() -> None:
 
 
 def test_gpus_when_voda_itself_may_see_only_some_are_only_these() -> None:
-    nvml = FakeNvml(*cards(4))
-    assert [device.name for device in find_gpus(nvml.cards, visible="1,GPU-33")] == ["1", "3"]
-    assert find_gpus(nvml.cards, visible="") == ()
+    nvml = FakeNvml(*gpus(4))
+    assert [device.name for device in find_gpus(nvml.gpus, visible="1,GPU-33")] == ["1", "3"]
+    assert find_gpus(nvml.gpus, visible="") == ()
 
 
 def test_gpus_when_of_two_models_are_two_pools() -> None:
-    found_cards = [*cards(2), Card(index=2, uuid="GPU-22", model="Tesla V100-SXM2-16GB")]
-    by_pool = gpu_pools(find_gpus(FakeNvml(*found_cards).cards))
+    found_gpus = [*gpus(2), GpuReading(index=2, uuid="GPU-22", model="Tesla V100-SXM2-16GB")]
+    by_pool = gpu_pools(find_gpus(FakeNvml(*found_gpus).gpus))
     assert {pool: len(devices) for pool, devices in by_pool.items()} == {"nvidia-h200": 2, "tesla-v100-sxm2-16gb": 1}
 
 
 def test_gpu_when_it_reported_an_error_stays_broken() -> None:
-    nvml = FakeNvml(*cards(2))
-    watch = GpuMonitor(nvml.cards, find_gpus(nvml.cards))
+    nvml = FakeNvml(*gpus(2))
+    watch = GpuMonitor(nvml.gpus, find_gpus(nvml.gpus))
     nvml.change(1, problem="it reported Xid 79")
     assert watch.look(frozenset()).broken == {"1": "it reported Xid 79"}
     nvml.change(1, problem="")
@@ -165,8 +165,8 @@ def test_gpu_when_it_reported_an_error_stays_broken() -> None:
 
 
 def test_gpu_is_broken_for_as_long_as_it_is_not_shown() -> None:
-    nvml = FakeNvml(*cards(2))
-    watch = GpuMonitor(nvml.cards, find_gpus(nvml.cards))
+    nvml = FakeNvml(*gpus(2))
+    watch = GpuMonitor(nvml.gpus, find_gpus(nvml.gpus))
     first = nvml.shown.pop(0)
     assert watch.look(frozenset()).broken == {"0": "it is gone from the bus"}
     nvml.shown.insert(0, first)
@@ -174,16 +174,16 @@ def test_gpu_is_broken_for_as_long_as_it_is_not_shown() -> None:
 
 
 def test_gpu_when_others_use_it_is_foreign_unless_a_worker_holds_it() -> None:
-    nvml = FakeNvml(*cards(2))
+    nvml = FakeNvml(*gpus(2))
     nvml.change(0, processes=1)
     nvml.change(1, processes=1)
-    watch = GpuMonitor(nvml.cards, find_gpus(nvml.cards))
+    watch = GpuMonitor(nvml.gpus, find_gpus(nvml.gpus))
     assert watch.look(frozenset({"1"})).foreign == {"0"}
 
 
 def test_gpu_when_it_is_busy_for_a_moment_after_its_worker_is_not_foreign() -> None:
-    nvml = FakeNvml(*cards(1))
-    watch = GpuMonitor(nvml.cards, find_gpus(nvml.cards))
+    nvml = FakeNvml(*gpus(1))
+    watch = GpuMonitor(nvml.gpus, find_gpus(nvml.gpus))
     watch.look(frozenset({"0"}))
     nvml.change(0, processes=1)
     assert watch.look(frozenset()).foreign == frozenset()

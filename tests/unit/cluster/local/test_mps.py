@@ -1,4 +1,4 @@
-"""Whether NVIDIA's MPS runs here, and what a program with a part of a card is told; the daemon is made of files."""
+"""Whether NVIDIA's MPS runs here, and what a program with a part of a GPU is told; the daemon is made of files."""
 
 import os
 from pathlib import Path

@@ -10,6 +10,7 @@ from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.domain.job import Phase
+from voda.domain.reasons.nodes import Said
 from voda.operator.status.job_states import (
     job_state,
     refused_fields,
@@ -65,7 +66,9 @@ def test_explanation_tells_what_failed_last_while_the_job_has_not_what_it_shall(
 
 
 def test_explanation_tells_what_a_job_waits_for_also_while_it_holds_all_its_gpus() -> None:
-    stuck = a_record(planned=("n1",), job={"workers": {0: "n1"}}, reason=worded("fits"), stall="worker 0 has no image")
+    stuck = a_record(
+        planned=("n1",), job={"workers": {0: "n1"}}, reason=worded("fits"), stall=Said(text="worker 0 has no image")
+    )
     assert explanation_of(stuck) == "fits; worker 0 has no image"
 
 

@@ -1,4 +1,4 @@
-"""Pods that wait for cards which jobs can spare: elastic jobs shrink for them, and never below what they need."""
+"""Pods that wait for GPUs which jobs can spare: elastic jobs shrink for them, and never below what they need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from voda.planner.feasibility import feasible_view
 from voda.planner.sharing.gpus_for_pods import SpareGpus, serve_requests
 from voda.policies import POLICIES
 
-CARD = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")
+GPU = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")
 HALF = GpuRequest(milli=500, memory_mib=4_000)
 TWO = GpuRequest(devices=Gpus(2))
 
@@ -40,23 +40,23 @@ def a_request(*containers: GpuRequest, at: float = 50.0) -> ShareRequest:
 def a_pool(
     *jobs: Job,
     requests: Mapping[str, ShareRequest],
-    cards: int = 4,
+    gpus: int = 4,
     shared: Mapping[str, tuple[int, GpuRequest]] | None = None,
     **node: Any,
 ) -> ClusterState:
-    """Return a node of cards; `shared` is pod -> the card of which it has some."""
+    """Return a node of GPUs; `shared` is pod -> the GPU of which it has some."""
     pods = {
-        uid: PodShares(pod=uid, containers={"c": ContainerGpus(cards=(card,), request=request)}, assigned_at=0.0)
-        for uid, (card, request) in (shared or {}).items()
+        uid: PodShares(pod=uid, containers={"c": ContainerGpus(gpus=(gpu,), request=request)}, assigned_at=0.0)
+        for uid, (gpu, request) in (shared or {}).items()
     }
-    account = SharingNode(devices=(CARD,) * cards, pods=pods, requests=dict(requests))
-    there = a_node("n1", gpus=cards, devices=account.devices, foreign_gpus=account.used_cards(), **node)
+    account = SharingNode(devices=(GPU,) * gpus, pods=pods, requests=dict(requests))
+    there = a_node("n1", gpus=gpus, devices=account.devices, foreign_gpus=account.used_gpus(), **node)
     placement = {job.spec.job_id: tuple(job.workers.values()) for job in jobs if job.workers}
     return replace(a_state(jobs=jobs, nodes=[there], placement=placement), shares={"n1": account})
 
 
 def spared(state: ClusterState) -> int:
-    """Return how many whole cards jobs can spare for requests."""
+    """Return how many whole GPUs jobs can spare for requests."""
     possible, _ = feasible_view(state)
     return sum(each.gpus for each in SpareGpus(possible).served.values())
 
@@ -69,17 +69,17 @@ def sizes(plan: Plan) -> Mapping[str, int]:
     return {job_id: len(nodes) for job_id, nodes in plan.placement.items()}
 
 
-def test_elastic_job_gives_one_card_up_for_two_pods_that_share_it() -> None:
+def test_elastic_job_gives_one_gpu_up_for_two_pods_that_share_it() -> None:
     requests = {"u1": a_request(HALF), "u2": a_request(HALF)}
     assert sizes(planned(a_pool(running("train", workers=4), requests=requests))) == {"train": 3}
 
 
-def test_pod_that_has_room_beside_others_takes_no_card_from_a_job() -> None:
+def test_pod_that_has_room_beside_others_takes_no_gpu_from_a_job() -> None:
     state = a_pool(running("train", workers=3), requests={"u1": a_request(HALF)}, shared={"u0": (0, HALF)})
     assert sizes(planned(state)) == {"train": 3}
 
 
-def test_pod_of_several_containers_and_whole_cards_gets_as_many() -> None:
+def test_pod_of_several_containers_and_whole_gpus_gets_as_many() -> None:
     state = a_pool(running("train", workers=4), requests={"u1": a_request(TWO, HALF)})
     assert sizes(planned(state)) == {"train": 1}
 
@@ -104,7 +104,7 @@ def test_job_that_waited_before_the_pod_comes_first_and_one_after_it_does_not() 
 def test_gang_that_is_about_to_start_or_has_lost_a_worker_keeps_its_gpus() -> None:
     for there in ({}, {0: "n1"}, {1: "n1"}):
         gang = a_job("gang", workers=there, min_replicas=2, max_replicas=2, submitted_at=90.0)
-        state = a_pool(gang, requests={"u1": a_request(HALF)}, cards=2)
+        state = a_pool(gang, requests={"u1": a_request(HALF)}, gpus=2)
         state = replace(state, plan=replace(state.plan, placement={"gang": ("n1", "n1")}))
         assert spared(state) == 0
         assert sizes(planned(state)) == {"gang": 2}
@@ -112,26 +112,26 @@ def test_gang_that_is_about_to_start_or_has_lost_a_worker_keeps_its_gpus() -> No
 
 def test_elastic_job_whose_first_worker_comes_back_keeps_one() -> None:
     train = a_job("train", workers={1: "n1"}, min_replicas=1, max_replicas=2)
-    state = a_pool(train, requests={"u1": a_request(HALF), "u2": a_request(TWO)}, cards=2)
+    state = a_pool(train, requests={"u1": a_request(HALF), "u2": a_request(TWO)}, gpus=2)
     state = replace(state, plan=replace(state.plan, placement={"train": ("n1", "n1")}))
     assert spared(state) == 1
 
 
-def test_job_that_no_node_can_hold_keeps_no_card_from_a_pod() -> None:
+def test_job_that_no_node_can_hold_keeps_no_gpu_from_a_pod() -> None:
     large = a_job("large", gpus_per_replica=Gpus(9), min_replicas=1, submitted_at=1.0)
     state = a_pool(running("train", workers=4), large, requests={"u1": a_request(HALF)})
     assert sizes(planned(state)) == {"train": 3}
 
 
-def test_request_of_cards_that_nobody_claims_any_more_changes_nothing() -> None:
+def test_request_of_gpus_that_nobody_claims_any_more_changes_nothing() -> None:
     state = a_pool(running("train", workers=4), requests={"u1": a_request(GpuRequest(milli=500))})
     left = SharingNode(requests=state.shares["n1"].requests)
     assert spared(replace(state, shares={"n1": left})) == 0
 
 
-def test_card_that_is_given_up_has_to_be_large_enough_whichever_it_is() -> None:
-    state = a_pool(running("train", workers=2), requests={"u1": a_request(GpuRequest(memory_mib=15_000))}, cards=2)
-    devices = (CARD, GpuDevice(memory_mib=8_000, name="gpu.example.com/n1/small"))
+def test_gpu_that_is_given_up_has_to_be_large_enough_whichever_it_is() -> None:
+    state = a_pool(running("train", workers=2), requests={"u1": a_request(GpuRequest(memory_mib=15_000))}, gpus=2)
+    devices = (GPU, GpuDevice(memory_mib=8_000, name="gpu.example.com/n1/small"))
     account = replace(state.shares["n1"], devices=devices)
     assert spared(replace(state, shares={"n1": account})) == 0
 
@@ -141,10 +141,10 @@ def test_request_for_a_node_that_takes_nobody_changes_nothing() -> None:
     assert spared(state) == 0
 
 
-def test_node_is_chosen_where_the_fewest_whole_cards_are_needed_and_most_can_be_spared() -> None:
+def test_node_is_chosen_where_the_fewest_whole_gpus_are_needed_and_most_can_be_spared() -> None:
     one = a_pool(running("a", workers=2), requests={}, shared={"u0": (0, HALF)})
-    nodes = {**one.nodes, "n2": a_node("n2", gpus=8, devices=(CARD,) * 8)}
-    state = replace(one, nodes=nodes, shares={**one.shares, "n2": SharingNode(devices=(CARD,) * 8)})
+    nodes = {**one.nodes, "n2": a_node("n2", gpus=8, devices=(GPU,) * 8)}
+    state = replace(one, nodes=nodes, shares={**one.shares, "n2": SharingNode(devices=(GPU,) * 8)})
     spare = SpareGpus(state)
     assert spare.choose({"c": HALF}, ["n1", "n2"]) == ("n1", 0)
     assert spare.choose({"c": GpuRequest(milli=600)}, ["n1", "n2"]) == ("n2", 1)
@@ -166,7 +166,7 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
 ) -> None:
     jobs = [running("train", workers=workers, least=min(workers, least))] if workers else []
     requests = {f"u{number}": a_request(*each) for number, each in enumerate(asked)}
-    state = a_pool(*jobs, requests=requests, cards=8)
+    state = a_pool(*jobs, requests=requests, gpus=8)
     left = state.nodes["n1"].usable_gpus - spared(state)
     assert 0 <= left <= 8
     assert left >= (min(workers, least) if workers else 0)
@@ -174,10 +174,10 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
 
 
 def two_tiers(requests: Mapping[str, ShareRequest]) -> ClusterState:
-    """Return eight cards: `lo` can spare two of its three, and `hi`, of a higher priority, four of its five."""
+    """Return eight GPUs: `lo` can spare two of its three, and `hi`, of a higher priority, four of its five."""
     lo = a_job("lo", workers=dict.fromkeys(range(3), "n1"), min_replicas=1, max_replicas=3)
     hi = a_job("hi", workers=dict.fromkeys(range(5), "n1"), min_replicas=1, max_replicas=5, priority=1)
-    return a_pool(lo, hi, requests=requests, cards=8)
+    return a_pool(lo, hi, requests=requests, gpus=8)
 
 
 def test_requests_for_which_a_job_would_lose_its_place_are_not_served_but_the_oldest_alone_where_none_would() -> None:
@@ -225,9 +225,9 @@ JOBS = st.lists(
 
 
 def a_cluster(drawn: list[tuple[int, int, int, int, int]], policy: str) -> ClusterState:
-    """Return two nodes of four cards whose jobs run as the policy has them."""
-    nodes = {name: a_node(name, gpus=4, devices=(CARD,) * 4) for name in ("n1", "n2")}
-    shares = {name: SharingNode(devices=(CARD,) * 4) for name in nodes}
+    """Return two nodes of four GPUs whose jobs run as the policy has them."""
+    nodes = {name: a_node(name, gpus=4, devices=(GPU,) * 4) for name in ("n1", "n2")}
+    shares = {name: SharingNode(devices=(GPU,) * 4) for name in nodes}
     wanted = [
         a_job(
             f"j{number}",

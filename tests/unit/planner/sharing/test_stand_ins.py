@@ -39,7 +39,7 @@ def a_machine(*jobs: Job, gpus: int = 2, held: Mapping[str, tuple[int, int]] | N
     pods = {
         uid: PodShares(
             pod=f"default/{uid}",
-            containers={"share": ContainerGpus(cards=(gpu,), request=GpuRequest(milli=milli))},
+            containers={"share": ContainerGpus(gpus=(gpu,), request=GpuRequest(milli=milli))},
             assigned_at=0.0,
         )
         for uid, (gpu, milli) in (held or {}).items()
@@ -48,7 +48,7 @@ def a_machine(*jobs: Job, gpus: int = 2, held: Mapping[str, tuple[int, int]] | N
     holders = {uid: milli for uid, (_, milli) in (held or {}).items() if uid not in given}
     jobs = (*jobs, *(a_share_job(uid, milli, workers={0: "n1"}) for uid, milli in holders.items()))
     account = SharingNode(devices=(GPU,) * gpus, pods=pods)
-    node = a_node("n1", gpus=gpus, devices=account.devices, foreign_gpus=account.used_cards())
+    node = a_node("n1", gpus=gpus, devices=account.devices, foreign_gpus=account.used_gpus())
     placement = {job.spec.job_id: tuple(job.workers.values()) for job in jobs if job.workers}
     return replace(a_state(jobs=jobs, nodes=[node], placement=placement), shares={"n1": account})
 
@@ -193,7 +193,7 @@ def test_share_comes_to_no_gpu_of_which_pods_have_too_much() -> None:
     state = a_machine(a_share_job("nb", 500), held={"runs": (0, 300)})
     others = PodShares(
         pod="ml/pod",
-        containers={"main": ContainerGpus(cards=(0,), request=GpuRequest(milli=400))},
+        containers={"main": ContainerGpus(gpus=(0,), request=GpuRequest(milli=400))},
         assigned_at=0.0,
     )
     state.shares["n1"].pods["a-pod"] = others
@@ -240,7 +240,7 @@ def test_shares_on_several_gpus_are_beside_those_of_all_of_them_in_the_order_in_
     state = a_machine(held={"b": (1, 100), "a": (0, 100), "nb": (0, 250)})
     nb = PodShares(
         pod="default/nb",
-        containers={str(card): ContainerGpus(cards=(card,), request=GpuRequest(milli=250)) for card in range(2)},
+        containers={str(gpu): ContainerGpus(gpus=(gpu,), request=GpuRequest(milli=250)) for gpu in range(2)},
         assigned_at=0.0,
     )
     state.shares["n1"].pods["nb"] = nb

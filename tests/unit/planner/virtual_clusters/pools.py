@@ -16,7 +16,8 @@ from voda.domain.cells import (
 )
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.events.types import PlanAdopted
 from voda.planner.registries import Registries, redecide
 from voda.projections.pool_changes import adopted

@@ -1,4 +1,4 @@
-"""One machine whose cards jobs of virtual clusters share: the real planner, differences and devices, without processes.
+"""One machine whose GPUs jobs of virtual clusters share: the real planner, differences and devices, without processes.
 
 Workers that are told to leave do so when a test says it; what starts takes devices as on a real machine.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.pools import replanned
-from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool
+from tests.unit.planner.virtual_clusters.sharing_pools import GPU, a_sharing_pool
 from voda.cluster.local.devices import Device, Slots
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
@@ -25,11 +25,11 @@ NODE = "n1"
 
 @dataclass
 class SharingMachine:
-    """A machine of four cards, and the state as its log would have it."""
+    """A machine of four GPUs, and the state as its log would have it."""
 
     state: ClusterState
     slots: Slots = field(
-        default_factory=lambda: Slots([Device(name=str(card), memory_mib=CARD.memory_mib) for card in range(4)])
+        default_factory=lambda: Slots([Device(name=str(gpu), memory_mib=GPU.memory_mib) for gpu in range(4)])
     )
     held: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     """Job -> worker -> the devices that it has whole."""
@@ -72,11 +72,11 @@ class SharingMachine:
             self.leave()
         assert not self.actions(), "all is as planned"
 
-    def cards(self) -> Mapping[int, set[str]]:
-        """Return card -> the jobs that have a part of it."""
+    def gpus(self) -> Mapping[int, set[str]]:
+        """Return GPU -> the jobs that have a part of it."""
         found: dict[int, set[str]] = {}
         for uid, pod in self.slots.shares().pods.items():
-            found.setdefault(next(iter(pod.containers.values())).cards[0], set()).add(uid)
+            found.setdefault(next(iter(pod.containers.values())).gpus[0], set()).add(uid)
         return found
 
     def _start(self, action: StartJob | ResizeJob, new: Sequence[int]) -> None:
@@ -106,7 +106,7 @@ class SharingMachine:
     def _record(self) -> None:
         """Let the log know what the machine shows."""
         account = self.slots.shares()
-        node = replace(self.state.nodes[NODE], foreign_gpus=Gpus(account.used_cards()))
+        node = replace(self.state.nodes[NODE], foreign_gpus=Gpus(account.used_gpus()))
         jobs = {}
         for job_id, job in self.state.jobs.items():
             workers = dict.fromkeys(sorted(self.held.get(job_id, {})), NODE)
@@ -116,4 +116,4 @@ class SharingMachine:
 
 
 def a_sharing_machine(quotas: Mapping[str, Mapping[str, int]]) -> SharingMachine:
-    return SharingMachine(a_sharing_pool(quotas, cards={NODE: 4}))
+    return SharingMachine(a_sharing_pool(quotas, gpus={NODE: 4}))

@@ -1,4 +1,4 @@
-"""Pools with virtual clusters in which jobs share cards: states that go on as a cluster would make them."""
+"""Pools with virtual clusters in which jobs share GPUs: states that go on as a cluster would make them."""
 
 from collections.abc import Mapping
 
@@ -12,14 +12,14 @@ from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 
-CARD = GpuDevice(memory_mib=16_000)
+GPU = GpuDevice(memory_mib=16_000)
 
 
 def a_sharing_pool(
-    quotas: Mapping[str, Mapping[str, int]], *, cards: Mapping[str, int], **fields: object
+    quotas: Mapping[str, Mapping[str, int]], *, gpus: Mapping[str, int], **fields: object
 ) -> ClusterState:
-    """Return a pool without jobs; `cards`: node -> how many it has to share."""
-    nodes = [a_node(name, gpus=count, devices=(CARD,) * count) for name, count in cards.items()]
+    """Return a pool without jobs; `gpus`: node -> how many it has to share."""
+    nodes = [a_node(name, gpus=count, devices=(GPU,) * count) for name, count in gpus.items()]
     state = a_pool(quotas, nodes=nodes, **fields)  # type: ignore[arg-type]
     return replace(state, shares={node.name: SharingNode(devices=node.devices) for node in nodes})
 
@@ -27,13 +27,13 @@ def a_sharing_pool(
 def shared(
     state: ClusterState, job_id: str, cluster: str, milli: int, *, memory_mib: int = 0, **fields: object
 ) -> ClusterState:
-    """Return the state with one more job that asks for a part of a card, submitted last."""
+    """Return the state with one more job that asks for a part of a GPU, submitted last."""
     request = GpuRequest(milli=milli, memory_mib=memory_mib)
     return submitted(state, job_id, cluster, share=request, gpus_per_replica=Gpus(0), **fields)
 
 
 def mates(plan: Plan, specs: Mapping[str, JobSpec], job_id: str) -> frozenset[str]:
-    """Return the jobs with which one shares its card by the plan."""
+    """Return the jobs with which one shares its GPU by the plan."""
     place = plan.placement[job_id], plan.devices[job_id]
     return frozenset(
         other
@@ -43,7 +43,7 @@ def mates(plan: Plan, specs: Mapping[str, JobSpec], job_id: str) -> frozenset[st
 
 
 def carried_out(state: ClusterState) -> ClusterState:
-    """Return the state once all have what the plan gives them, and the cards' account with it."""
+    """Return the state once all have what the plan gives them, and the GPUs' account with it."""
     specs = {job_id: job.spec for job_id, job in state.jobs.items()}
     accounts = {name: _kept(state, name, account) for name, account in state.shares.items()}
     for job_id, nodes in state.plan.placement.items():
@@ -52,14 +52,14 @@ def carried_out(state: ClusterState) -> ClusterState:
         if spec is None or spec.share is None or job_id in account.pods:
             continue
         beside = mates(state.plan, specs, job_id) & account.pods.keys()
-        cards = {_card(account.pods[mate]) for mate in beside}
-        used = {_card(pod) for pod in account.pods.values()}
-        card = min(cards) if cards else next(card for card in range(len(account.devices)) if card not in used)
-        containers = {"share": ContainerGpus(cards=(card,), request=spec.share)}
-        assert not account.refusal(containers), "no card gives more than it has"
+        gpus = {_gpu(account.pods[mate]) for mate in beside}
+        used = {_gpu(pod) for pod in account.pods.values()}
+        gpu = min(gpus) if gpus else next(gpu for gpu in range(len(account.devices)) if gpu not in used)
+        containers = {"share": ContainerGpus(gpus=(gpu,), request=spec.share)}
+        assert not account.refusal(containers), "no GPU gives more than it has"
         account.pods[job_id] = PodShares(pod=f"default/{job_id}", containers=containers, assigned_at=0.0)
     nodes_now = {
-        name: replace(node, foreign_gpus=Gpus(accounts[name].used_cards() if name in accounts else 0))
+        name: replace(node, foreign_gpus=Gpus(accounts[name].used_gpus() if name in accounts else 0))
         for name, node in state.nodes.items()
     }
     return reached(replace(state, shares=accounts, nodes=nodes_now, outlived={}))
@@ -71,5 +71,5 @@ def _kept(state: ClusterState, name: str, account: SharingNode) -> SharingNode:
     return SharingNode(devices=account.devices, pods=pods)
 
 
-def _card(pod: PodShares) -> int:
-    return next(iter(pod.containers.values())).cards[0]
+def _gpu(pod: PodShares) -> int:
+    return next(iter(pod.containers.values())).gpus[0]

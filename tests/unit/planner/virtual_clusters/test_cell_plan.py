@@ -18,7 +18,8 @@ from tests.unit.planner.virtual_clusters.pools import (
 )
 from voda.domain.cells import GangAllocation, GangPod, GangRequest, WorkerCells
 from voda.domain.gpus import Gpus
-from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 
 FOUR = tuple(a_node(f"n{index}") for index in range(1, 5))
 HALVES = {"vision": {"node": 2}, "speech": {"node": 2}}
@@ -185,7 +186,7 @@ def test_plan_when_quota_cells_are_switches_gives_workers_devices_of_one_switch(
     state = replanned(submitted(state, "pair", "vision", min_replicas=2, max_replicas=2, gpus_per_replica=Gpus(2)))
     assert guaranteed(state, "pair") == 2
     assert sorted(state.plan.devices["pair"]) == [(0, 1), (2, 3)]
-    assert state.plan.guaranteed["pair"] == ("switch", "switch")
+    assert state.plan.guaranteed["pair"] == ("switch/0", "switch/1")
 
 
 def test_plan_when_virtual_clusters_are_applied_to_a_running_pool_lets_everything_go_on() -> None:

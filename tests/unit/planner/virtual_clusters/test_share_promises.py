@@ -1,4 +1,4 @@
-"""The promises of virtual clusters where jobs share cards, over drawn sequences of what happens to a pool."""
+"""The promises of virtual clusters where jobs share GPUs, over drawn sequences of what happens to a pool."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_node
 from tests.unit.planner.virtual_clusters.pools import ended, replan, replanned, some_cells, submitted
-from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
+from tests.unit.planner.virtual_clusters.sharing_pools import GPU, a_sharing_pool, carried_out, shared
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.pool_cells import declared_cells
@@ -65,7 +65,7 @@ def taken(state: ClusterState, number: int, kind: str, value: Any) -> ClusterSta
         return replace(state, cells=_declared(value))
     if kind in FORCES:
         changed = {"cordon": {"is_schedulable": False}, "drain": {"is_draining": True}, "mend": {}}[kind]
-        node = a_node(value, devices=(CARD,) * 4, foreign_gpus=state.nodes[value].foreign_gpus, **changed)
+        node = a_node(value, devices=(GPU,) * 4, foreign_gpus=state.nodes[value].foreign_gpus, **changed)
         return replace(state, nodes={**state.nodes, value: node})
     return carried_out(state) if kind == "reach" else state
 
@@ -77,7 +77,7 @@ def _declared(quotas: dict[str, dict[str, int]]) -> CellsSpec:
 
 def plans(steps: list[Any]) -> Iterator[tuple[str, ClusterState, ClusterState]]:
     """Yield each step with the state before it and that of the plan after it."""
-    state = replace(a_sharing_pool({}, cards=dict.fromkeys(NODES, 4)), cells=_declared(QUOTAS[0]))
+    state = replace(a_sharing_pool({}, gpus=dict.fromkeys(NODES, 4)), cells=_declared(QUOTAS[0]))
     for number, (kind, value) in enumerate(steps):
         before, state = state, replanned(taken(state, number, kind, value))
         yield kind, before, state
@@ -93,22 +93,22 @@ def test_plan_with_shares_leaves_every_virtual_cluster_the_cells_that_it_is_owed
 
 @settings(max_examples=40)
 @given(STEPS)
-def test_plan_gives_no_more_of_a_card_than_it_has_and_shares_it_in_one_virtual_cluster_alone(steps: list[Any]) -> None:
+def test_plan_gives_no_more_of_a_gpu_than_it_has_and_shares_it_in_one_virtual_cluster_alone(steps: list[Any]) -> None:
     for _, _, state in plans(steps):
         milli, memory_mib, owners = Counter[Any](), Counter[Any](), dict[Any, Any]()
         for job_id, nodes in state.plan.placement.items():
             job = state.jobs[job_id]
             request, owner = job.spec.share, owner_of(job) if job.spec.share else job_id
-            for card in (
+            for gpu in (
                 (node, device)
                 for node, of_job in zip(nodes, state.plan.devices[job_id], strict=True)
                 for device in of_job
             ):
-                milli[card] += request.milli if request else MILLI_PER_DEVICE
-                memory_mib[card] += request.memory_mib if request else CARD.memory_mib
-                assert owners.setdefault(card, owner) == owner
+                milli[gpu] += request.milli if request else MILLI_PER_DEVICE
+                memory_mib[gpu] += request.memory_mib if request else GPU.memory_mib
+                assert owners.setdefault(gpu, owner) == owner
         assert all(count <= MILLI_PER_DEVICE for count in milli.values())
-        assert all(count <= CARD.memory_mib for count in memory_mib.values())
+        assert all(count <= GPU.memory_mib for count in memory_mib.values())
 
 
 @settings(max_examples=40)
@@ -140,7 +140,7 @@ def test_worker_with_a_guarantee_is_not_taken_for_a_share_of_another_virtual_clu
 
 @settings(max_examples=40)
 @given(STEPS)
-def test_share_waits_only_where_its_virtual_cluster_has_no_cell_for_one_more_card(steps: list[Any]) -> None:
+def test_share_waits_only_where_its_virtual_cluster_has_no_cell_for_one_more_gpu(steps: list[Any]) -> None:
     for _, _, state in plans(steps):
         book = book_of(state)
         for job_id, job in state.jobs.items():

@@ -1,4 +1,4 @@
-"""Jobs that ask for a part of a card in a pool with virtual clusters: each shared card is one cell of theirs."""
+"""Jobs that ask for a part of a GPU in a pool with virtual clusters: each shared GPU is one cell of theirs."""
 
 import sys
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
-from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
+from tests.unit.planner.virtual_clusters.sharing_pools import GPU, a_sharing_pool, carried_out, shared
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
 from voda.cluster.port import Observed
@@ -25,8 +25,8 @@ HALVES = {"vision": {"node.gpu": 2}, "speech": {"node.gpu": 2}}
 
 
 def a_machine(quotas: dict[str, dict[str, int]] | None = None) -> ClusterState:
-    """Return one machine of four cards, two for each of two virtual clusters."""
-    return a_sharing_pool(quotas or HALVES, cards={"n1": 4})
+    """Return one machine of four GPUs, two for each of two virtual clusters."""
+    return a_sharing_pool(quotas or HALVES, gpus={"n1": 4})
 
 
 def used(state: ClusterState, cluster: str) -> int:
@@ -43,24 +43,24 @@ def test_shares_when_their_virtual_cluster_has_a_cell_take_one_whole_and_come_to
     state = carried_out(replanned(state))
     assert state.plan.placement == {"a": ("n1",), "b": ("n1",)}
     assert state.plan.devices["a"] == state.plan.devices["b"]
-    assert state.plan.guaranteed == {"a": ("gpu",), "b": ("gpu",)}
+    assert state.plan.guaranteed == {"a": ("gpu/0",), "b": ("gpu/0",)}
     assert (used(state, "vision"), used(state, "speech"), guaranteed_workers(state)) == (1, 0, {"a": 1, "b": 1})
     assert said(state.plan.reasons["a"]) == (
         "gets 400 milli of a GPU that others share, on n1; guaranteed by virtual cluster vision"
     )
-    # One more finds no room there, and takes a second card.
+    # One more finds no room there, and takes a second GPU.
     state = carried_out(replanned(shared(state, "c", "vision", 100)))
     assert state.plan.devices["c"] != state.plan.devices["a"]
     assert used(state, "vision") == 2
 
 
-def test_shares_of_two_virtual_clusters_or_with_and_without_a_guarantee_are_never_on_one_card() -> None:
+def test_shares_of_two_virtual_clusters_or_with_and_without_a_guarantee_are_never_on_one_gpu() -> None:
     state = a_machine()
     for name, cluster, priority in (("a", "vision", 0), ("b", "speech", 0), ("c", "vision", -1), ("d", "vision", 7)):
         state = carried_out(replanned(shared(state, name, cluster, 100, priority=priority)))
-    cards = {name: state.plan.devices[name] for name in "abcd"}
-    assert len({cards[name] for name in "abc"}) == 3
-    assert cards["d"] == cards["a"]
+    gpus = {name: state.plan.devices[name] for name in "abcd"}
+    assert len({gpus[name] for name in "abc"}) == 3
+    assert gpus["d"] == gpus["a"]
     assert state.plan.guaranteed.keys() == {"a", "b", "d"}
     assert (used(state, "vision"), used(state, "speech"), borrowed(state, "vision")) == (1, 1, 1)
 
@@ -109,7 +109,7 @@ def test_share_that_backs_off_leaves_its_part_to_others_and_takes_it_again_where
 
 
 def test_share_that_has_not_started_when_its_node_is_cordoned_goes_elsewhere_and_its_neighbour_stays() -> None:
-    state = a_sharing_pool({"vision": {"node.gpu": 4}}, cards={"n1": 2, "n2": 2})
+    state = a_sharing_pool({"vision": {"node.gpu": 4}}, gpus={"n1": 2, "n2": 2})
     state = carried_out(replanned(shared(state, "runs", "vision", 250)))
     state = replanned(shared(state, "comes", "vision", 250))
     assert state.plan.placement["comes"] == state.plan.placement["runs"]
@@ -123,7 +123,7 @@ def test_share_that_has_not_started_when_its_node_is_cordoned_goes_elsewhere_and
 def test_decision_on_many_shares_takes_time_in_proportion() -> None:
     def calls(jobs: int) -> int:
         state = a_sharing_pool(
-            {f"vc{each}": {"node.gpu": 8} for each in range(4)}, cards={f"n{at}": 8 for at in range(4)}
+            {f"vc{each}": {"node.gpu": 8} for each in range(4)}, gpus={f"n{at}": 8 for at in range(4)}
         )
         for number in range(jobs):
             state = shared(state, f"j{number}", f"vc{number % 4}", 700)
@@ -185,13 +185,13 @@ def test_share_with_a_guarantee_that_runs_gives_way_to_nobody() -> None:
 
 
 def test_share_that_has_not_started_gives_its_cell_up_for_a_higher_priority_of_its_virtual_cluster() -> None:
-    state = a_sharing_pool({"vision": {"node.gpu": 2}}, cards={"n1": 2})
+    state = a_sharing_pool({"vision": {"node.gpu": 2}}, gpus={"n1": 2})
     state = replanned(shared(state, "nb", "vision", 250))
     state = replanned(submitted(state, "big", "vision", min_replicas=2, max_replicas=2, priority=1))
     assert (size(state, "nb"), guaranteed(state, "big")) == (0, 2)
 
 
-def test_cards_when_a_guarantee_needs_a_cell_are_left_where_the_fewest_jobs_lose_by_it() -> None:
+def test_gpus_when_a_guarantee_needs_a_cell_are_left_where_the_fewest_jobs_lose_by_it() -> None:
     state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 2}}), "one", "default", 100, priority=-1)))
     for name in "abc":
         state = carried_out(replanned(shared(state, name, "vision", 100, priority=-1)))
@@ -200,7 +200,7 @@ def test_cards_when_a_guarantee_needs_a_cell_are_left_where_the_fewest_jobs_lose
     assert (size(state, "one"), [size(state, name) for name in "abc"], guaranteed(state, "mine")) == (0, [1, 1, 1], 1)
 
 
-def test_share_that_is_planned_on_a_card_where_too_little_is_left_comes_to_another() -> None:
+def test_share_that_is_planned_on_a_gpu_where_too_little_is_left_comes_to_another() -> None:
     state = carried_out(replanned(shared(a_machine(), "runs", "vision", 700)))
     state = shared(state, "comes", "vision", 600)
     places = {
@@ -213,7 +213,7 @@ def test_share_that_is_planned_on_a_card_where_too_little_is_left_comes_to_anoth
 
 
 def test_share_that_runs_on_an_idle_cell_leaves_it_for_a_guarantee_alone() -> None:
-    state = a_sharing_pool({"vision": {"node.gpu": 2}}, cards={"n1": 2})
+    state = a_sharing_pool({"vision": {"node.gpu": 2}}, gpus={"n1": 2})
     state = submitted(submitted(state, "own", "vision"), "first", "vision", priority=-1, min_replicas=2, max_replicas=2)
     state = carried_out(replanned(shared(carried_out(replanned(state)), "nb", "vision", 250, priority=-1)))
     assert (guaranteed(state, "own"), size(state, "first"), size(state, "nb")) == (1, 0, 1)
@@ -231,8 +231,8 @@ def test_share_that_waits_is_served_before_lower_priorities_of_its_virtual_clust
     assert (guaranteed(state, "nb"), size(state, "low")) == (1, 0)
 
 
-def test_shares_when_their_node_is_cordoned_stay_and_no_other_comes_to_their_card() -> None:
-    state = a_sharing_pool({"vision": {"node.gpu": 4}}, cards={"n1": 2, "n2": 2})
+def test_shares_when_their_node_is_cordoned_stay_and_no_other_comes_to_their_gpu() -> None:
+    state = a_sharing_pool({"vision": {"node.gpu": 4}}, gpus={"n1": 2, "n2": 2})
     state = carried_out(replanned(shared(state, "a", "vision", 250)))
     (node,) = state.plan.placement["a"]
     nodes = {**state.nodes, node: replace(state.nodes[node], is_schedulable=False)}
@@ -244,7 +244,7 @@ def test_shares_when_their_node_is_cordoned_stay_and_no_other_comes_to_their_car
     assert node not in {each for (each,) in state.plan.placement.values()}
 
 
-def test_share_when_no_card_is_large_enough_or_there_is_none_to_share_says_so() -> None:
+def test_share_when_no_gpu_is_large_enough_or_there_is_none_to_share_says_so() -> None:
     state = replanned(shared(a_machine(), "nb", "vision", 250, memory_mib=20_000))
     assert said(state.plan.reasons["nb"]) == (
         "waits: needs 250 milli and 20,000 MiB of one GPU; no node can take it: n1: its smallest GPU has 16,000 MiB"
@@ -259,7 +259,7 @@ def test_shares_when_virtual_clusters_are_applied_go_on_where_they_are() -> None
     state = replace(a_machine(), cells=None)
     for name in "ab":
         state = replanned(shared(state, name, "", 400))
-    # On one card, by the account, whoever's they are from now on.
+    # On one GPU, by the account, whoever's they are from now on.
     state = replace(state, plan=replace(state.plan, devices={"a": ((0,),), "b": ((0,),)}))
     state = replace(carried_out(state), plan=replace(state.plan, devices={}))
     jobs = {
@@ -268,7 +268,7 @@ def test_shares_when_virtual_clusters_are_applied_go_on_where_they_are() -> None
     }
     state = carried_out(replanned(replace(state, jobs=jobs, cells=some_cells(HALVES))))
     assert state.plan.devices["a"] == state.plan.devices["b"]
-    assert state.plan.guaranteed == {"a": ("gpu",)}
+    assert state.plan.guaranteed == {"a": ("gpu/0",)}
     state = carried_out(replanned(shared(state, "c", "vision", 100)))
     assert state.plan.devices["c"] != state.plan.devices["a"]
 
@@ -282,8 +282,8 @@ def test_plan_when_nothing_changes_is_the_same_again() -> None:
     assert carried_out(replanned(state)).plan.placement == placement
 
 
-def test_share_that_names_a_pinned_cell_has_a_card_there_that_no_other_share_comes_to() -> None:
-    state = a_sharing_pool({"vision": {}}, cards={"n1": 2, "n2": 2})
+def test_share_that_names_a_pinned_cell_has_a_gpu_there_that_no_other_share_comes_to() -> None:
+    state = a_sharing_pool({"vision": {}}, gpus={"n1": 2, "n2": 2})
     physical = PhysicalClusterSpec(
         cell_types={"node": CellTypeSpec(child_cell_type="gpu", child_cell_number=2, is_node_level=True)},
         physical_cells=(
@@ -301,6 +301,7 @@ def test_share_that_names_a_pinned_cell_has_a_card_there_that_no_other_share_com
 def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> None:
     state = shared(a_machine({"vision": {"node.gpu": 1}, "none": {}}), "nb", "none", 250)
     spec = state.jobs["nb"].spec
+    assert state.cells is not None
     assert quota_shortage(state.cells, state.nodes, spec) == (
         "it starts only on idle cells of others, without a guarantee: the whole quota of virtual cluster none holds 0"
         " workers of 1 GPU, it needs 1 at least"
@@ -311,7 +312,7 @@ def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> N
 def test_plan_when_no_job_asks_for_a_part_is_made_from_the_very_state_whatever_pods_share() -> None:
     state = carried_out(replanned(submitted(a_machine(), "train", "vision")))
     assert with_stand_ins(Candidates(view=state)).candidates.view is state
-    held = {"share": ContainerGpus(cards=(3,), request=GpuRequest(milli=100))}
+    held = {"share": ContainerGpus(gpus=(3,), request=GpuRequest(milli=100))}
     pod = PodShares(pod="ml/notebook", containers=held, assigned_at=0.0)
-    state = replace(state, shares={"n1": SharingNode(devices=(CARD,) * 4, pods={"a-pod": pod})})
+    state = replace(state, shares={"n1": SharingNode(devices=(GPU,) * 4, pods={"a-pod": pod})})
     assert with_stand_ins(Candidates(view=state)).candidates.view is state

@@ -1,4 +1,4 @@
-"""What a machine makes of plans with shared cards, whatever is slow and whatever comes in between."""
+"""What a machine makes of plans with shared GPUs, whatever is slow and whatever comes in between."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.pools import ended, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_machine import SharingMachine, a_sharing_machine
-from tests.unit.planner.virtual_clusters.sharing_pools import CARD, shared
+from tests.unit.planner.virtual_clusters.sharing_pools import GPU, shared
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.planner.sharing.tenants import owner_of
 
@@ -74,21 +74,21 @@ def machines(steps: list[Any]) -> Iterator[SharingMachine]:
 
 @settings(max_examples=60)
 @given(STEPS)
-def test_machine_shares_a_card_in_one_virtual_cluster_alone_and_gives_no_more_than_it_has(steps: list[Any]) -> None:
+def test_machine_shares_a_gpu_in_one_virtual_cluster_alone_and_gives_no_more_than_it_has(steps: list[Any]) -> None:
     for machine in machines(steps):
         jobs = {**machine.state.outlived, **machine.state.jobs}
-        for job_ids in machine.cards().values():
+        for job_ids in machine.gpus().values():
             assert len({owner_of(jobs[job_id]) for job_id in job_ids}) == 1
             requests = [share for job_id in job_ids if (share := jobs[job_id].spec.share) is not None]
             assert sum(request.milli for request in requests) <= MILLI_PER_DEVICE
-            assert sum(request.memory_mib for request in requests) <= CARD.memory_mib
+            assert sum(request.memory_mib for request in requests) <= GPU.memory_mib
         whole = sum(len(names) for of_job in machine.held.values() for names in of_job.values())
-        assert whole + len(machine.cards()) <= 4
+        assert whole + len(machine.gpus()) <= 4
 
 
 @settings(max_examples=60)
 @given(STEPS)
-def test_machine_that_is_left_alone_comes_to_have_what_is_planned_each_card_as_one_cell(steps: list[Any]) -> None:
+def test_machine_that_is_left_alone_comes_to_have_what_is_planned_each_gpu_as_one_cell(steps: list[Any]) -> None:
     *_, machine = machines(steps)
     plan = machine.state.plan
     assert {job_id: len(nodes) for job_id, nodes in plan.placement.items()} == {
@@ -98,4 +98,4 @@ def test_machine_that_is_left_alone_comes_to_have_what_is_planned_each_card_as_o
     for job_id in plan.placement:
         if machine.state.jobs[job_id].spec.share is not None:
             planned.setdefault(plan.devices[job_id], set()).add(job_id)
-    assert sorted(map(sorted, planned.values())) == sorted(map(sorted, machine.cards().values()))
+    assert sorted(map(sorted, planned.values())) == sorted(map(sorted, machine.gpus().values()))

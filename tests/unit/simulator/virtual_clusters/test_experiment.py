@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.simulator.virtual_clusters.drawn_jobs import a_shared, an_arrival, drawn
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.policies import POLICIES
 from voda.simulator.engine import SimulationOptions
 from voda.simulator.virtual_clusters.experiment import PolicyFigures, figures, run_modes

@@ -14,8 +14,9 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.job_array import ArrayTask
 from voda.domain.node import Node
+from voda.domain.plan import ExpectedTimes
 from voda.domain.rng import rng_at
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
@@ -23,13 +24,13 @@ from voda.events.types import (
     JobSubmitted,
     NodeJoined,
     PlanAdopted,
-    PolicyChanged,
+    SettingsChanged,
     WorkerStarted,
 )
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation, SimulationOptions
-from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
+from voda.simulator.whatif.forecast import ForecastBudget, forecast
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 
 COST_S = 20.0
@@ -127,7 +128,7 @@ def a_log(policy_name: str = "elastic-fifo") -> Log:
     """Return a job `a` that holds both GPUs of the cluster, and `b`, which waits."""
     log = Log()
     log.add(NodeJoined(node=a_node("n1", gpus=2)), at=0)
-    log.add(PolicyChanged(pool="default", policy=policy_name, resize_cost_s=10.0), at=0)
+    log.add(SettingsChanged(pool="default", settings={"policy": policy_name, "resize_cost_s": 10.0}), at=0)
     log.add(JobSubmitted(spec=a_spec("a", min_replicas=2, max_replicas=2, epochs=10)), at=0)
     log.add(JobSubmitted(spec=a_spec("b", min_replicas=2, max_replicas=2, epochs=5)), at=1)
     placed = {"a": ("n1", "n1")}
@@ -188,7 +189,12 @@ def test_forecast_without_nodes_or_jobs_is_made_all_the_same() -> None:
 
 def test_forecast_when_endless_jobs_take_turns_comes_to_an_end() -> None:
     log = a_log("tiresias")
-    log.add(PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}), at=3)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"parameters": {"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}}
+        ),
+        at=3,
+    )
     expected = told(log, 50)
     assert expected["a"].finishes_at is expected["b"].finishes_at is None
     assert expected["b"].starts_at is not None
@@ -208,7 +214,12 @@ def test_forecast_of_a_job_that_comes_after_another_begins_with_its_end() -> Non
 def test_forecast_of_jobs_held_behind_one_without_a_known_end_comes_to_an_end_and_promises_nothing() -> None:
     log = a_log("tiresias")
     log.add(NodeJoined(node=a_node("n2", gpus=4)), at=3)
-    log.add(PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}), at=3)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"parameters": {"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}}
+        ),
+        at=3,
+    )
     log.add(JobSubmitted(spec=a_spec("y", after=(Dependency(job_id="a"),))), at=4)
     log.add(JobSubmitted(spec=a_spec("z", after=(Dependency(job_id="y"),), epochs=3)), at=4)
     for index in range(3):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.events.types import (
     JobCanceled,
     JobChanged,

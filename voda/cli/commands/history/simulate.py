@@ -124,7 +124,7 @@ def _plain_policies(compared: "Sequence[ComparedRun]") -> Sequence[str]:
 
 
 def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":
-    from voda.domain.state import Settings
+    from voda.domain.settings import Settings
     from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, SelectorOption, ServerOptions, complete_pools, live_jobs
+from voda.cli.completion import complete_pools, live_jobs
+from voda.cli.options import JOB_HELP, SelectorOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, all_jobs
+from voda.cli.completion import all_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument
 from voda.domain.errors import NotFound
 
@@ -20,7 +21,7 @@ def describe(
     """Show everything about a job: its workers and why it has them, progress,
     forecast, recent decisions and events, and where its output is. Of an array:
     what its tasks do. On Kubernetes, NAMESPACE/NAME may be a pod that asks for
-    cards or parts of them: what it has, or why it waits. A job of that name goes
+    GPUs or parts of them: what it has, or why it waits. A job of that name goes
     before it: pod/NAMESPACE/NAME is always the pod. A bare name that is no job's
     is that of a pod of namespace default.
 
@@ -92,7 +93,7 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
 
 
 def _show_pod(body: bytes, output: Output) -> None:
-    """Show a pod that asks for cards."""
+    """Show a pod that asks for GPUs."""
     from functools import partial
 
     from voda.cli.http.client import decode

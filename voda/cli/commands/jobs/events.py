@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
+from voda.cli.completion import all_jobs
 from voda.cli.execution import run_async
 from voda.cli.log_files import EMPTY, LOG, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

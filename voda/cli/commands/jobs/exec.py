@@ -2,14 +2,14 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
 from typing import Annotated
 
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, ServerOptions, YesOption, live_jobs
-from voda.cli.parameters import Argument, Option
+from voda.cli.completion import live_jobs
+from voda.cli.options import JOB_HELP, ExecOptions, ServerOptions, YesOption
+from voda.cli.parameters import Argument
 from voda.cli.program import ProgramCommand, words_after_dashes
 from voda.domain.errors import InvalidInput, VodaError
 
@@ -48,15 +48,6 @@ class ExecCommand(ProgramCommand):
         return trial.params.get("job"), trial.args
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecOptions:
-    replica: Annotated[
-        str, Option("--replica", "-r", metavar="N|NAME", help="Such as 1 for worker-1; by default the first one.")
-    ] = ""
-    stdin: Annotated[bool, Option("--stdin", "-i", help="Pass the standard input on.")] = False
-    tty: Annotated[bool, Option("--tty", "-t", help="Give the command a terminal; needs one here.")] = False
-
-
 @command("exec", cls=ExecCommand)
 def exec_(
     ctx: click.Context,
@@ -86,7 +77,7 @@ def exec_(
       voda exec resnet-7 -i -- tar x < data.tar
     """
     words = words_after_dashes(ctx) or _shell(job, options)
-    from voda.cli.command_terminal import run_command
+    from voda.cli.http.exec_terminal import run_command
 
     try:
         status = run_command(where, _meant(where, job, is_sure=yes), words, options)

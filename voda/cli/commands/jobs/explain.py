@@ -4,9 +4,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
+from voda.cli.completion import all_jobs
 from voda.cli.execution import run_async
 from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput, NotFound
 
@@ -26,8 +27,8 @@ def explain(
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
-    On Kubernetes, NAMESPACE/NAME may be a pod that asks for cards or parts of
-    them: what it has of which card, and beside whom, or why it waits. A job of
+    On Kubernetes, NAMESPACE/NAME may be a pod that asks for GPUs or parts of
+    them: what it has of which GPU, and beside whom, or why it waits. A job of
     that name goes before it: pod/NAMESPACE/NAME is always the pod. A bare name
     that is no job's is that of a pod of namespace default.
 

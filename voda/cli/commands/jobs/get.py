@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import OutputOption, SelectorOption, ServerOptions, complete_pools, things
+from voda.cli.completion import complete_pools, things
+from voda.cli.options import OutputOption, SelectorOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

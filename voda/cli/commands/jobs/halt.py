@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption, all_jobs, live_jobs
+from voda.cli.completion import all_jobs, live_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
+from voda.cli.completion import all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

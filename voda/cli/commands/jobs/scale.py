@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption, live_jobs, provided
+from voda.cli.completion import live_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption, provided
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidField, InvalidInput
 

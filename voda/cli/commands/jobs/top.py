@@ -3,7 +3,8 @@
 from typing import Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import SelectorOption, ServerOptions, complete_pools
+from voda.cli.completion import complete_pools
+from voda.cli.options import SelectorOption, ServerOptions
 from voda.cli.parameters import Option
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
+from voda.cli.completion import all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes
+from voda.cli.completion import complete_nodes
+from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`voda nodes`: list nodes, show one with its cards, drain and undrain them."""
+"""`voda nodes`: list nodes, show one with its GPUs, drain and undrain them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +8,8 @@ import click
 
 from voda.cli.command_group import CommandGroup, HandWrapped, built, command
 from voda.cli.commands.service.drain import drain, undrain
-from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes, complete_pools
+from voda.cli.completion import complete_nodes, complete_pools
+from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
@@ -21,7 +22,7 @@ _MOST_NAMED: Final = 400
 _HELP: Final = ("-h", "--help")
 
 
-_HELP_TEXT: Final = """List nodes and their cards; move workers off a node.
+_HELP_TEXT: Final = """List nodes and their GPUs; move workers off a node.
 
 Without a command it lists nodes; voda nodes list --help shows the options for that.
 
@@ -61,8 +62,8 @@ def list_nodes(
 ) -> None:
     """List nodes with their GPUs and who holds them, as voda get nodes does; the word list may be left out.
 
-    Of nodes whose cards pods share it says how many cards are shared, and how
-    many milli (of 1,000 for each card) are left on those.
+    Of nodes whose GPUs pods share it says how many GPUs are shared, and how
+    many milli (of 1,000 for each GPU) are left on those.
 
     \b
     Examples:
@@ -98,9 +99,9 @@ def describe(
     node: Annotated[str, Argument(help="Its name.", autocompletion=complete_nodes)],
     output: OutputOption = "table",
 ) -> None:
-    """Show one node: its GPUs, its jobs, and what is free of each of its cards and who shares it.
+    """Show one node: its GPUs, its jobs, and what is free of each of its GPUs and who shares it.
 
-    Cards that pods claim have the names of the devices that their driver
+    GPUs that pods claim have the names of the devices that their driver
     publishes. With -o wide, no name is cut.
 
     \b

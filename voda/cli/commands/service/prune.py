@@ -26,9 +26,14 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     keep_size: Annotated[
-        str,
-        Option("--keep-size", metavar="5GB", help="The oldest of whoever takes the most, until the rest fits."),
-    ] = "",
+        int | None,
+        Option(
+            "--keep-size",
+            metavar="5GB",
+            help="The oldest of whoever takes the most, until the rest fits.",
+            is_size=True,
+        ),
+    ] = None,
     user: Annotated[str, Option("--user", "-u", help="Only of this user's jobs.")] = "",
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would go, delete nothing.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
@@ -48,13 +53,12 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
       voda prune --older-than 1d --yes -o json
     """
     from voda.cli.http.client import call_server
-    from voda.cli.quantities import size_bytes
 
     params: dict[str, str | int | list[str]] = {"user": user} if user else {}
     if older_than is not None:
         params["older_than_s"] = str(older_than)
-    if keep_size:
-        params["keep_bytes"] = size_bytes(keep_size, "--keep-size")
+    if keep_size is not None:
+        params["keep_bytes"] = keep_size
     call_server(where, lambda client: _prune(client, params, is_dry=dry_run, is_sure=yes, output=output))
 
 

@@ -1,133 +1,27 @@
 """`voda settings` and `voda set-policy`: how a pool is decided."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 from voda.cli.command_group import command
-from voda.cli.options import (
-    Output,
-    OutputOption,
-    ServerOptions,
-    complete_policies,
-    complete_pools,
-    complete_virtual_clusters,
-    provided,
-)
+from voda.cli.completion import complete_policies, complete_pools, complete_virtual_clusters
+from voda.cli.options import Output, OutputOption, ServerOptions, provided
 from voda.cli.parameters import Argument, Option
 from voda.text import short, size
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
-    from voda.wire.pools import SettingsView
+    from voda.domain.settings import ParameterValue, Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsArguments:
-    """The settings to change; None = as it is."""
+def all_settings() -> Any:
+    """Return an option for each setting."""
+    from msgspec.structs import asdict
 
-    policy: Annotated[
-        str | None,
-        Option(
-            "--policy",
-            help="How many replicas each gets.",
-            default_text="elastic-fifo in a new pool",
-            autocompletion=complete_policies,
-        ),
-    ] = None
-    placer: Annotated[
-        str | None, Option("--placer", help="Where they go: steady or packed.", default_text="steady in a new pool")
-    ] = None
-    ratelimit_s: Annotated[
-        float | None,
-        Option(
-            "--ratelimit",
-            metavar="SPAN",
-            help="Between plans that interrupt jobs: 5, 1m; 0 = none.",
-            default_text="30 in a new pool, 5 of voda up",
-            is_span=True,
-        ),
-    ] = None
-    resize_cost_s: Annotated[
-        float | None,
-        Option(
-            "--resize-cost",
-            metavar="SPAN",
-            help="Of a restart, until it is measured.",
-            default_text="1m in a new pool, 5s of voda up",
-            is_span=True,
-        ),
-    ] = None
-    heeds_resize_cost: Annotated[
-        bool | None,
-        Option(
-            "--heed-resize-cost/--ignore-resize-cost",
-            help="Grow only where it pays.",
-            default_text="heed in a new pool",
-        ),
-    ] = None
-    span_penalty: Annotated[
-        float | None,
-        Option(
-            "--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.", default_text="0.1 in a new pool"
-        ),
-    ] = None
-    node_grace_s: Annotated[
-        float | None,
-        Option(
-            "--node-grace",
-            metavar="SPAN",
-            help="Workers stay on a silent node so long.",
-            default_text="1m in a new pool",
-            is_span=True,
-        ),
-    ] = None
-    start_timeout_s: Annotated[
-        float | None,
-        Option("--start-timeout", metavar="SPAN", help="Then others go before a stuck job; 0 = never.", is_span=True),
-    ] = None
-    reclaim_grace_s: Annotated[
-        float | None,
-        Option("--reclaim-grace", metavar="SPAN", help="To give lent cells back; then a job is killed.", is_span=True),
-    ] = None
-    retention_s: Annotated[
-        float | None,
-        Option(
-            "--retention",
-            metavar="30d",
-            help="Ended jobs' folders are kept so long; 0 = always.",
-            default_text="30d in a new pool",
-            is_span=True,
-            needs_unit=True,
-        ),
-    ] = None
-    retention_size: Annotated[
-        str | None,
-        Option(
-            "--retention-size",
-            metavar="20GB",
-            help="Together they take no more; 0 = any size.",
-            default_text="20GB in a new pool",
-        ),
-    ] = None
-    output_size: Annotated[
-        str | None,
-        Option(
-            "--output-size",
-            metavar="1GB",
-            help="Most that a job's replicas may have printed.",
-            default_text="1GB in a new pool",
-        ),
-    ] = None
+    from voda.cli.setting_options import setting_options
+    from voda.domain.settings import Settings, flat
 
-    def given(self) -> dict[str, object]:
-        """Return the settings to change, by their names in the API."""
-        from voda.cli.quantities import size_bytes
-
-        values = provided(**asdict(self))
-        for name in ("retention", "output"):
-            if (text := values.pop(f"{name}_size", None)) is not None:
-                values[f"{name}_bytes"] = size_bytes(str(text), f"--{name}-size")
-        return values
+    return setting_options(*flat(asdict(Settings())))
 
 
 @command("settings")
@@ -145,7 +39,7 @@ def settings(  # noqa: PLR0913 - whose they are, and what is to change
             autocompletion=complete_virtual_clusters,
         ),
     ] = "",
-    change: SettingsArguments,
+    change: all_settings,  # type: ignore[valid-type]  # made of the settings' record
     output: OutputOption = "table",
 ) -> None:
     """Show how a pool is decided, or change it; what is left out stays.
@@ -162,10 +56,10 @@ def settings(  # noqa: PLR0913 - whose they are, and what is to change
     from voda.cli.http.client import call_server
 
     if cluster:
-        policy = _only_policy(change.given())
+        policy = _only_policy(provided(**asdict(change)))
         call_server(where, lambda client: set_policy_of(client, cluster, pool or named, policy, output))
         return
-    call_server(where, lambda client: _show(client, pool or named, change.given(), output))
+    call_server(where, lambda client: _show(client, pool or named, provided(**asdict(change)), output))
 
 
 def _only_policy(change: dict[str, object]) -> str | None:
@@ -212,14 +106,14 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.terminal import note, print_answer
-    from voda.wire.pools import SettingsView
+    from voda.domain.settings import Settings
 
     where = resource_path("pools", pool, "settings")
     if not change:
         before = after = await client.ask("GET", where)
     else:
         before, after = await client.patch(where, change, lost=note)
-    old, new = decode(before.body, SettingsView), decode(after.body, SettingsView)
+    old, new = decode(before.body, Settings), decode(after.body, Settings)
     print_answer(after.body, output, [pool], lambda: _text(pool, old, new, is_change=bool(change)))
 
 
@@ -234,36 +128,28 @@ async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     return [pool.name for pool in found]
 
 
-def _text(pool: str, old: "SettingsView", new: "SettingsView", *, is_change: bool) -> str:
-    before, after = _by_name(old), _by_name(new)
-    if not is_change:
-        others = tuple(f"{policy}." for policy in new.parameters if policy != new.policy)
-        shown = {name: value for name, value in after.items() if not name.startswith(others)}
-        width = max(26, *(len(name) + 2 for name in shown))
-        return "\n".join(
-            [f"pool {pool}", *(f"  {name:<{width}}{_shown(name, value)}" for name, value in shown.items())]
-        )
-    changes = [
-        f"{name} {_shown(name, before[name])} -> {_shown(name, after[name])}"
-        for name in after
-        if before[name] != after[name]
-    ]
-    return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
-
-
-def _by_name(settings: "SettingsView") -> dict[str, object]:
-    """Return the settings by name, the parameters of a policy as POLICY.NAME."""
+def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
     from msgspec.structs import asdict
 
-    values = {name: value for name, value in asdict(settings).items() if name != "parameters"}
-    for policy, parameters in settings.parameters.items():
-        values |= {f"{policy}.{name}": value for name, value in parameters.items()}
-    return values
+    from voda.domain.settings import flat
+
+    before, after = flat(asdict(old)), flat(asdict(new))
+    if is_change:
+        changes = [
+            f"{name} {_shown(name, before[name])} -> {_shown(name, value)}"
+            for name, value in after.items()
+            if before[name] != value
+        ]
+        return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
+    others = tuple(f"{policy}." for policy in new.parameters if policy != new.policy)
+    shown = [(name, _shown(name, value)) for name, value in after.items() if not name.startswith(others)]
+    width = max(26, *(len(name) + 2 for name, _ in shown))
+    return "\n".join([f"pool {pool}", *(f"  {name:<{width}}{value}" for name, value in shown)])
 
 
-def _shown(name: str, value: object) -> str:
-    if isinstance(value, int) and name.endswith("_bytes"):
-        return f"{value} ({size(value)})" if value else "0 (any size)"
+def _shown(name: str, value: "ParameterValue") -> str:
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value} ({size(value) if value else 'any size'})"
     if name == "retention_s" and isinstance(value, float):
-        return f"{value:.0f} ({short(value)})" if value else "0 (always)"
+        return f"{value:.0f} ({short(value) if value else 'always'})"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,9 +2,9 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from voda.cli.command_group import command
 from voda.cli.options import (
@@ -15,12 +15,14 @@ from voda.cli.options import (
     MachinePoolOption,
     SlotsOption,
     VerboseOption,
+    provided,
 )
 from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
     from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
+    from voda.domain.settings import SettingsPatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +51,11 @@ class MachineArguments:
     ] = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionArguments:
-    """Settings of the pool; None = as the log has them."""
+def first_settings() -> Any:
+    """Return an option for each setting that is asked for at the start."""
+    from voda.cli.setting_options import setting_options
 
-    PANEL: ClassVar = "Decisions"
-
-    policy: Annotated[
-        str | None, Option("--policy", help="See voda policies.", default_text="elastic-fifo in a new pool")
-    ] = None
-    placer: Annotated[
-        str | None, Option("--placer", help="Where workers go: steady or packed.", default_text="steady in a new pool")
-    ] = None
-    ratelimit: Annotated[
-        float | None,
-        Option(
-            "--ratelimit",
-            help="Least time between plans that interrupt jobs.",
-            default_text="5 in a new pool",
-            is_span=True,
-        ),
-    ] = None
+    return setting_options("policy", "placer", "ratelimit_s", panel="Decisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +82,10 @@ class AccessArguments:
 
 @command("up")
 def up(
-    machine: MachineArguments, decisions: DecisionArguments, access: AccessArguments, verbose: VerboseOption = False
+    machine: MachineArguments,
+    decisions: first_settings,  # type: ignore[valid-type]  # made of the settings' record
+    access: AccessArguments,
+    verbose: VerboseOption = False,
 ) -> None:
     """Turn this machine into an elastic training cluster.
 
@@ -117,7 +106,7 @@ def up(
     from voda.app.service import running
     from voda.cli.execution import configure_logging, run_until_signal
 
-    options, left = _options(machine, decisions, access), 0
+    options, left = _options(machine, provided(**asdict(decisions)), access), 0
     configure_logging(verbose=verbose)
 
     def ending(service: "MachineService") -> None:
@@ -133,7 +122,7 @@ def up(
         _say_who_goes_on("1 job is live" if left == 1 else f"{left} jobs are live")
 
 
-def _options(machine: MachineArguments, decisions: DecisionArguments, access: AccessArguments) -> "MachineOptions":
+def _options(machine: MachineArguments, settings: "SettingsPatch", access: AccessArguments) -> "MachineOptions":
     from voda import config
     from voda.app.machine import MachineOptions
     from voda.cli.execution import with_voda_on_path
@@ -151,9 +140,7 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         port=access.port,
         slots=machine.slots,
         pool=machine.pool,
-        policy=decisions.policy,
-        placer=decisions.placer,
-        ratelimit_s=decisions.ratelimit,
+        settings=settings,
         is_multi_user=is_multi_user,
         socket=access.socket,
         has_tokens=not access.no_tokens,

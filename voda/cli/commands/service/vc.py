@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import CommandGroup, command
-from voda.cli.options import Output, OutputOption, ServerOptions, complete_pools, complete_virtual_clusters
+from voda.cli.completion import complete_pools, complete_virtual_clusters
+from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:

@@ -2,11 +2,13 @@
 
 1. `set_desired` takes the desired state of a job from an action of the plan, and converges the job at once.
 2. `converge` does so again for every job about which something changed, until nothing is left to do (see steps.py).
-3. A convergence that fails is reported to the log, and delayed, longer each time; no other job waits for it.
+3. A convergence that fails is reported to the log, and delayed, longer each time; no other job waits for it, and
+   whoever desires it does not try again.
 
 Rule: one convergence of a job at a time; only a leader desires anything, and forgets it all when it stands down.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -49,6 +51,8 @@ from voda.events.types import ActionFailed, JobRegistered
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.kubernetes_client.metadata import PartialObject
+from voda.metrics import ACTIONS, NO_TELEMETRY, Telemetry
+from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +60,18 @@ PublishJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_JITTER: Final = 0.25
+"""Share by which retries of jobs that failed together are spread."""
 _UNFORESEEN_S: Final = 10.0
 _HEARD_S: Final = 5.0
 """After this long without an effect the fact is published again."""
 _MOST_NAMES: Final = 4
 _AT_ONCE: Final = 32
-"""Jobs that are converged at a time."""
+"""Jobs that are converged at a time, of those that changed."""
+_RETRIES_AT_ONCE: Final = 8
+_BEHIND_S: Final = 1.0
+_UNTRACK_S: Final = 1.0
+"""Between two attempts: their Job may count the pods any moment."""
 
 
 class Actuator:
@@ -76,6 +86,7 @@ class Actuator:
         publish: PublishJob,
         *,
         values: TemplateValues,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.desired: dict[str, Desired] = {}
         """job id -> state."""
@@ -88,54 +99,56 @@ class Actuator:
         self._gates = gates
         self._publish = publish
         self._values = values
+        self._telemetry = telemetry
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
-        self._tracked: set[str] = set()
+        self._untracking = WorkQueue[str](clock)
         """Jobs with pods that others delete, and that could not be untracked."""
         self._given_up: dict[str, float] = {}
         """uid of an object that is to be replaced -> when the log was last asked to forget it."""
-        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        self._retries = WorkQueue[str](
+            clock, Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=_JITTER)
+        )
+        """Jobs whose convergence failed."""
 
     async def set_desired(self, job_id: str, desired: Desired) -> None:
-        """Set a job's desired state, and begin to converge towards it, unless that has begun.
-
-        ClusterUnavailable: try again; ActionRefused: the server refuses it as it stands.
-        """
+        """Set a job's desired state, and converge towards it at once, unless that has begun; see `converge`."""
         if job_id in self.underway and self.desired.get(job_id) == desired:
             return
         self.underway.discard(job_id)
         self.desired[job_id] = desired
-        self._backoff.reset(job_id)
-        with suppress(Conflict):
-            # The mirror is a moment behind: the watch is about to show what changed, and the desired state is set.
-            await self._converge(job_id)
-        if job_id not in self._gates.waiting_reasons:
+        self._retries.forget(job_id)
+        await self._attempt(job_id)
+        if job_id not in self._gates.waiting_reasons or self._retries.is_delayed(job_id):
             self.underway.add(job_id)
 
     def stand_down(self) -> None:
         self.desired.clear()
         self.underway.clear()
-        self._tracked.clear()
         self._given_up.clear()
-        self._backoff.clear()
+        for queue in (self._untracking, self._retries):
+            queue.clear()
+
+    async def run(self) -> None:
+        """Try again what failed, each job once its delay is over, until cancelled."""
+
+        async def retry(queue: WorkQueue[str]) -> None:
+            while True:
+                await self._look_after(await queue.take())
+
+        async with asyncio.TaskGroup() as group:
+            for queue in (self._untracking, self._retries):
+                for _ in range(_RETRIES_AT_ONCE):
+                    group.create_task(retry(queue))
 
     async def converge(self, job_ids: Iterable[str]) -> None:
         """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
         await for_each([*job_ids], self._look_after, at_once=_AT_ONCE)
 
-    def due(self) -> Sequence[str]:
-        """Return the jobs whose delay after a failure is over, and those of which pods are still to be untracked."""
-        return [*self._backoff.due(self._clock.now()), *self._tracked]
-
     def unsettled(self, job_ids: Iterable[str]) -> Sequence[str]:
         """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
         return [job_id for job_id in job_ids if any(map(_is_transient, self._pods(job_id).values()))]
-
-    def starting(self) -> Sequence[str]:
-        """Return the jobs that are to run and of which no worker holds GPUs yet."""
-        held = self._inventory.gpu_nodes
-        return [job_id for job_id, state in self.desired.items() if isinstance(state, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
         desired = self.desired.get(job_id)
@@ -165,14 +178,13 @@ class Actuator:
 
     async def _look_after(self, job_id: str) -> None:
         # Whatever is desired, and however that goes: their Job may count these pods any moment.
-        self._tracked.discard(job_id)
         for pod in to_untrack(self._pods(job_id).values()):
             try:
                 await _untrack(self._api, pod)
             except VodaError as error:
-                self._tracked.add(job_id)
+                self._untracking.add(job_id, after_s=_UNTRACK_S)
                 _log.warning("pod is still tracked job_id=%s pod=%s reason=%s", job_id, pod.metadata.name, error)
-        if self._backoff.is_due(job_id, self._clock.now()):
+        if not self._retries.is_delayed(job_id):
             await self._attempt(job_id)
 
     async def _attempt(self, job_id: str) -> None:
@@ -180,17 +192,18 @@ class Actuator:
             await self._converge(job_id)
         except Conflict:
             # The mirror is a moment behind; the watch is about to show what changed.
-            return
+            self._retries.add(job_id, after_s=_BEHIND_S)
         except VodaError as error:
             self._delay(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
         except Exception as error:  # whatever it is, it concerns one job; the others go on
             _log.exception("unforeseen doing=converging about=%s", job_id)
             self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
-            self._backoff.reset(job_id)
+            self._retries.forget(job_id)
 
     def _delay(self, job_id: str, error: str, *, at_least_s: float) -> None:
-        attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=at_least_s)
+        attempt = self._retries.failed(job_id, at_least_s=at_least_s)
+        self._telemetry.count(ACTIONS, self._inventory.pool(job_id) or "", "converge", "failed")
         self._publish(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
 
     async def _converge(self, job_id: str) -> None:

@@ -14,6 +14,7 @@ from voda.cluster.kubernetes.convergence.reservations import Reservations
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import gather_all
+from voda.domain.reasons.stalls import LacksClaims, LostNode, StallReason, TakenGpus
 from voda.kinds.indexed_job import NNODES
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
@@ -36,7 +37,7 @@ class GateLifter:
         self._refusals = refusals
         self._telemetry = telemetry
         self.reservations = Reservations(inventory)
-        self.waiting_reasons: dict[str, str] = {}
+        self.waiting_reasons: dict[str, StallReason] = {}
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
     async def lift(self, job_id: str, placed: Sequence[tuple[Pod, str]], *, replicas: int = 0) -> None:
@@ -46,12 +47,12 @@ class GateLifter:
             ClusterUnavailable: some may be lifted, the others are to be tried again.
         """
         self.waiting_reasons.pop(job_id, None)
-        if reason := self._shortage(placed):
+        if (reason := self._shortage(placed)) is not None:
             # The next plan sees by itself which nodes went and which GPUs others took.
             self.waiting_reasons[job_id] = reason
             return
         has = [*self._inventory.gpu_nodes(job_id).values()]
-        reasons = {node: reason for pod, node in placed if (reason := self._contradiction(pod, node))}
+        reasons = {node: why for pod, node in placed if (why := self._contradiction(pod, node))}
         if reasons:
             self._refusals.see(job_id, {node: Refusal(why, has.count(node)) for node, why in reasons.items()})
             return
@@ -71,24 +72,23 @@ class GateLifter:
         self.reservations.tidy()
         self.waiting_reasons = {job_id: reason for job_id, reason in self.waiting_reasons.items() if job_id in live}
 
-    def _shortage(self, placed: Sequence[tuple[Pod, str]]) -> str:
-        """Return why workers have to wait for their nodes, one sentence; empty: all are there, with enough GPUs."""
+    def _shortage(self, placed: Sequence[tuple[Pod, str]]) -> StallReason | None:
+        """Return why workers have to wait for their nodes; None: all are there, with enough GPUs."""
         stock = self._inventory.stock
         needed: defaultdict[str, int] = defaultdict(int)
         for pod, node in placed:
             if missing := pod.missing_claims:
                 # Without it kube-scheduler would refuse the node.
-                what = f"worker {pod.metadata.name} has no ResourceClaim for {', '.join(missing)} yet"
-                return f"{what}: see whether kube-controller-manager runs"
+                return LacksClaims(pod=pod.metadata.name, claims=tuple(missing))
             needed[node] += stock.needed_milli(pod)
         for node, amount in needed.items():
             if node not in stock.nodes:
-                return f"node {node} is not there any more"
+                return LostNode(node=node)
             free = max(0, self.reservations.free_milli(node))
             if amount > free:
-                what = "GPUs" if stock.devices.taken(node) else stock.rule.resource
-                return f"node {node} has {free / 1000:g} {what} free, workers on it need {amount / 1000:g}"
-        return ""
+                resource = "GPUs" if stock.devices.taken(node) else stock.rule.resource
+                return TakenGpus(node=node, free=free / 1000, needed=amount / 1000, resource=resource)
+        return None
 
     def _hostname(self, node: str) -> str:
         return self._inventory.stock.nodes[node].metadata.labels.get(well_known.HOSTNAME, node)

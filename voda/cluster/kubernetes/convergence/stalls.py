@@ -3,8 +3,7 @@
 `stall_of` says what one job waits for; `StallWatch` looks at all live jobs now and then, and reports to the log a stall
 that lasts, and its end.
 
-Rule: level, not edge: what is reported is what differs from the log, and never what only comes and goes; hence a
-sentence holds nothing that changes by itself (counts, times, messages of retries).
+Rule: level, not edge: what is reported is what differs from the log, and never what only comes and goes.
 """
 
 import logging
@@ -29,6 +28,17 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
 from voda.concurrency import for_each
 from voda.domain.errors import VodaError
+from voda.domain.reasons.stalls import (
+    ContainerWaits,
+    LacksPods,
+    NotBound,
+    NotStarted,
+    OtherGates,
+    PodStays,
+    StallReason,
+    Unscheduled,
+    WorkersStay,
+)
 from voda.events.types import JobStalled
 from voda.kubernetes_client.api import Api
 
@@ -48,19 +58,16 @@ _READ_AGAIN_S: Final = (60.0, 600.0)
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 """A kubelet reports them by turns."""
 _FAILS: Final = "CrashLoopBackOff"
-_NO_POD: Final = "not all of its workers have a pod: "
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Stall(Struct, frozen=True):
     """What a job waits for."""
 
-    reason: str = ""
-    """One sentence; empty: for nothing."""
+    reason: StallReason | None = None
+    """None: for nothing."""
     may_take_long: bool = False
     """Whether minutes of it are nothing special."""
-    lacks_pods: bool = False
-    """Whether its controller has not made all pods, and may have said why in Events."""
     at_work: int | None = None
     """As JobStalled has it."""
 
@@ -68,7 +75,7 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stall_of(desired: Desired, at: ObservedJob, waiting_reason: str = "") -> Stall:
+def stall_of(desired: Desired, at: ObservedJob, waiting_reason: StallReason | None = None) -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
     Its gates were not lifted last for `waiting_reason`, where no node refused its workers.
@@ -90,7 +97,9 @@ def stall_of(desired: Desired, at: ObservedJob, waiting_reason: str = "") -> Sta
     return replace(stall, at_work=min(kept, default=None))
 
 
-def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
+def _starting(
+    nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_reason: StallReason | None
+) -> Iterator[Stall]:
     planned = {key: index for key, index in at.indices.items() if index < len(nodes)}
     # One that has failed and stays for its operator's sake hides neither its successor nor that there is none.
     workers = {index: pod for key, index in planned.items() if (pod := at.workers[key]).status.phase != "Failed"}
@@ -102,16 +111,14 @@ def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_
     there = workers.keys() | kube_job.done_indices
     if (lacking := next((index for index in range(len(nodes)) if index not in there), None)) is not None:
         yield Stall(
-            f"{_NO_POD}see whether {kube_job.kind.operator} runs, and what it says of the {kube_job.kind.name}"
-            " (kubectl describe)",
+            LacksPods(operator=kube_job.kind.operator, object=kube_job.kind.name),
             # A Job makes a successor only after a delay.
             may_take_long=lacking in planned.values(),
-            lacks_pods=True,
             at_work=lacking if lacking >= working else None,
         )
     for index, pod in sorted(workers.items()):
-        yield from _of_pod(f"worker {index}", pod, at_work=index if index >= working else None)
-    if waiting_reason and not all(pod.placed_on for pod in workers.values()):
+        yield from _of_pod(index, pod, at_work=index if index >= working else None)
+    if waiting_reason is not None and not all(pod.placed_on for pod in workers.values()):
         yield Stall(waiting_reason)
     for pod in at.pods.values():
         if is_launcher(pod):
@@ -121,53 +128,47 @@ def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_
 def _halting(at: ObservedJob, kube_job: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
-        yield Stall(f"it is suspended and its workers are still there: see whether {kube_job.kind.operator} runs")
+        yield Stall(WorkersStay(operator=kube_job.kind.operator))
 
 
 def _leaving(at: ObservedJob) -> Iterator[Stall]:
     for pod in {**at.workers, **at.pods}.values():
         if pod.is_leaving and at.now >= pod.leaves_at:
-            yield Stall(
-                f"pod {pod.metadata.name} was deleted and does not go: its node {pod.spec.node_name or '(none)'}"
-                " has not confirmed its end, or a finalizer keeps it"
-            )
+            yield Stall(PodStays(pod=pod.metadata.name, node=pod.spec.node_name))
 
 
 def _of_launcher(pod: Pod) -> Iterator[Stall]:
     if pod.spec.node_name:
-        yield from _of_pod("its launcher", pod, at_work=0)
+        yield from _of_pod(None, pod, at_work=0)
     elif pod.is_active:
-        yield Stall(
-            f"its launcher {pod.metadata.name} has no node: kube-scheduler finds none (kubectl describe pod)", at_work=0
-        )
+        yield Stall(Unscheduled(launcher=pod.metadata.name), at_work=0)
 
 
-def _of_pod(who: str, pod: Pod, *, at_work: int | None) -> Iterator[Stall]:
+def _of_pod(worker: int | None, pod: Pod, *, at_work: int | None) -> Iterator[Stall]:
     if not pod.is_active:
         return
     if not pod.spec.node_name:
-        if others := ", ".join(sorted({*pod.gates} - {well_known.GATE})):
-            yield Stall(f"{who} is not to be placed yet: scheduling gates {others} are closed", at_work=at_work)
+        if others := tuple(sorted({*pod.gates} - {well_known.GATE})):
+            yield Stall(OtherGates(worker=worker, gates=others), at_work=at_work)
         elif pod.placed_on:
             scheduler = pod.spec.scheduler_name or "kube-scheduler"
-            what = f"{who} may go to {pod.placed_on}, and {scheduler} does not bind it: see whether it runs"
-            yield Stall(what, at_work=at_work)
+            yield Stall(NotBound(worker=worker, node=pod.placed_on, scheduler=scheduler), at_work=at_work)
         return
-    where = f"{who} on {pod.spec.node_name}"
+    node = pod.spec.node_name
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        yield from _of_container(where, status, at_work)
+        yield from _of_container(worker, node, status, at_work)
     if pod.status.phase == "Pending":
-        yield Stall(f"{where} has not started yet", may_take_long=True)
+        yield Stall(NotStarted(worker=worker, node=node), may_take_long=True)
 
 
-def _of_container(where: str, status: ContainerStatus, at_work: int | None) -> Iterator[Stall]:
+def _of_container(worker: int | None, node: str, status: ContainerStatus, at_work: int | None) -> Iterator[Stall]:
     waiting = status.state.waiting
     if waiting is None or waiting.reason in _STARTING:
         return
-    what = "cannot pull its image" if waiting.reason in _NO_IMAGE else f"does not start: {waiting.reason}"
+    why = "" if waiting.reason in _NO_IMAGE else waiting.reason
     # A program that fails again and again has run.
     kept = None if waiting.reason == _FAILS else at_work
-    yield Stall(f"{where}: container {status.name} {what}", at_work=kept)
+    yield Stall(ContainerWaits(worker=worker, node=node, container=status.name, why=why), at_work=kept)
 
 
 @dataclass(kw_only=True)
@@ -177,10 +178,10 @@ class StallWatch:
     gates: GateLifter
     clock: Clock
     api: Api
-    recorded_stall: Callable[[str], str]
-    """job id -> the stall that the log has; empty: the job goes on."""
+    recorded_stall: Callable[[str], StallReason | None]
+    """job id -> the stall that the log has; None: the job goes on."""
     publish: PublishJob
-    _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
+    _unreported: dict[str, tuple[StallReason | None, float]] = field(default_factory=dict, init=False)
     """job id -> what it waits for and since when, where the log has something else."""
     _settled: dict[str, Desired | None] = field(default_factory=dict, init=False)
     """Jobs that waited for nothing when they were looked at last, and have not changed since -> what was desired then:
@@ -209,24 +210,24 @@ class StallWatch:
         }
         for job_id in sorted(jobs - self._settled.keys()):
             recorded_stall = self.recorded_stall(job_id)
-            if self._desired(job_id) is None and not recorded_stall:
+            if self._desired(job_id) is None and recorded_stall is None:
                 continue
             stall = self._stall(job_id)
-            if stall.lacks_pods and recorded_stall.startswith(_NO_POD):
+            if isinstance(stall.reason, LacksPods) and isinstance(recorded_stall, LacksPods):
                 # Its controller may say something else by now.
                 if self._read_again.is_due(job_id, now):
                     recorded.append(self._fact(job_id, stall, self._recorded_since(job_id, now)))
                 continue
             self._read_again.reset(job_id)
             if stall.reason == recorded_stall:
-                if not stall.reason and not self.actuator.unsettled([job_id]):
+                if stall.reason is None and not self.actuator.unsettled([job_id]):
                     self._settled[job_id] = desired.get(job_id)
                 continue
-            reason, since = before.get(job_id, ("", now))
+            reason, since = before.get(job_id, (None, now))
             since = since if reason == stall.reason else now
             if now - since < self._lasts_s(job_id, stall):
                 self._unreported[job_id] = (stall.reason, since)
-            elif stall.lacks_pods:
+            elif isinstance(stall.reason, LacksPods):
                 lacking.append(self._fact(job_id, stall, since))
             else:
                 self.publish(job_id, self._fact(job_id, stall, since))
@@ -235,7 +236,7 @@ class StallWatch:
         await for_each([*lacking, *recorded], report, at_once=_LISTS_AT_ONCE)
 
     def _stall(self, job_id: str) -> Stall:
-        desired, waiting_reason = self._desired(job_id), self.gates.waiting_reasons.get(job_id, "")
+        desired, waiting_reason = self._desired(job_id), self.gates.waiting_reasons.get(job_id)
         return stall_of(desired or DesiredHalt(), self.actuator.observe(job_id), waiting_reason)
 
     def _recorded_since(self, job_id: str, now: float) -> float:
@@ -244,7 +245,7 @@ class StallWatch:
 
     def _lasts_s(self, job_id: str, stall: Stall) -> float:
         """Return how long a stall, or none, must last to be reported."""
-        if stall.reason:
+        if stall.reason is not None:
             return LATE_S if stall.may_take_long else SOON_S
         job = self.inventory.job(job_id)
         return OVER_S if job is not None and job.obstacle is not None else SOON_S
@@ -258,13 +259,13 @@ class StallWatch:
             return
         self._read_again.failed(job_id, now)
         said = await self._said(job_id)
-        recorded_stall = self.recorded_stall(job_id)
-        if not self._stall(job_id).lacks_pods:
+        lack = self._stall(job_id).reason
+        if not isinstance(lack, LacksPods):
             # Its pods came meanwhile.
             return
         if said:
-            self._publish_new(replace(fact, reason=f"{_NO_POD}{said}"))
-        elif not recorded_stall.startswith(_NO_POD):
+            self._publish_new(replace(fact, reason=replace(lack, said=said)))
+        elif not isinstance(self.recorded_stall(job_id), LacksPods):
             # Events go after an hour, and what was said in them stands.
             self._publish_new(fact)
 

@@ -1,7 +1,7 @@
-"""The claims of a pod by their names, and those that select the cards which were chosen for it. Pure.
+"""The claims of a pod by their names, and those that select the GPUs which were chosen for it. Pure.
 
-Rule: a claim cannot be changed, so another one, whose name follows from pod, claim and cards, takes its place; and
-another one of the same cards, with a number at the end of its name, where kube-scheduler is to look again.
+Rule: a claim cannot be changed, so another one, whose name follows from pod, claim and GPUs, takes its place; and
+another one of the same GPUs, with a number at the end of its name, where kube-scheduler is to look again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,30 +25,30 @@ _LONGEST: Final = 220
 
 
 class ChosenClaim(Struct, frozen=True, kw_only=True):
-    """A claim of a pod, and the cards that were chosen for it."""
+    """A claim of a pod, and the GPUs that were chosen for it."""
 
     claim: ResourceClaim
     """The one that the pod's status names; or one that was to take its place, where that is gone already."""
     selectors: Mapping[str, str]
-    """Request -> the CEL expression that selects its cards, and no others."""
-    cards: tuple[str, ...]
+    """Request -> the CEL expression that selects its GPUs, and no others."""
+    gpus: tuple[str, ...]
     """Their names."""
     renewals: int = 0
     """How often it is to have been made anew at least."""
 
     def name(self, pod: Pod) -> str:
-        """Return the name of the claim that selects these cards."""
-        known = "\n".join((pod.metadata.uid, self.claim.pod_claim, *self.cards))
+        """Return the name of the claim that selects these GPUs."""
+        known = "\n".join((pod.metadata.uid, self.claim.pod_claim, *self.gpus))
         stem = pod.metadata.name[:_LONGEST].rstrip(".-")
         first = f"{stem}-{blake2b(known.encode(), digest_size=8).hexdigest()}"
         return f"{first}-{self.renewals}" if self.renewals else first
 
     def is_chosen(self, pod: Pod) -> bool:
-        """Say whether the claim that the pod's status names selects these cards already."""
+        """Say whether the claim that the pod's status names selects these GPUs already."""
         return self.renewals_of(pod) >= self.renewals
 
     def renewals_of(self, pod: Pod) -> int:
-        """Return how often the claim that the pod's status names was made anew; -1: it selects other cards, or none."""
+        """Return how often the claim that the pod's status names was made anew; -1: it selects other GPUs, or none."""
         named = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
         first = replace(self, renewals=0).name(pod)
         stem, is_it, number = named.get(self.claim.pod_claim, "").partition(first)
@@ -64,11 +64,11 @@ def claims_of_pod(
     """Return the pod's claims that were made after templates, by their name within it; None: some are still missing.
 
     `made` are all that were made for the pod: whoever replaced one may have died, or failed, between its deletion and
-    the change of the status, and then the one that selects cards stands in for it.
+    the change of the status, and then the one that selects GPUs stands in for it.
     """
     namespace, found = pod.metadata.namespace, dict[str, ResourceClaim]()
     near = (each for each in made if each.metadata.namespace == namespace)
-    choices = {each.pod_claim: each for each in near if well_known.CARDS in each.metadata.annotations}
+    choices = {each.pod_claim: each for each in near if well_known.GPUS in each.metadata.annotations}
     if pod.missing_claims:
         return None
     for each in pod.status.resource_claim_statuses:
@@ -95,31 +95,31 @@ def chosen_claims(
     claims: Mapping[str, ResourceClaim],
     shares: Mapping[str, ContainerGpus],
     node: str,
-    cards: ClaimLedger,
+    ledger: ClaimLedger,
     *,
     renewals: int = 0,
 ) -> Mapping[str, ChosenClaim]:
-    """Return those of a pod's claims that are to select cards of a node, by their name within the pod."""
+    """Return those of a pod's claims that are to select GPUs of a node, by their name within the pod."""
     found = {}
     for name, claim in claims.items():
         requests = claim.spec.devices.requests
         keys = {each.name: share_key(name, each.name, len(requests)) for each in requests}
         there = {
-            request: [cards.nodes[node][card] for card in shares[key].cards]
+            request: [ledger.nodes[node][gpu] for gpu in shares[key].gpus]
             for request, key in keys.items()
             if key in shares
         }
         if there:
-            selectors = {request: cards.selector(*chosen) for request, chosen in there.items()}
-            names = tuple(card.name for chosen in there.values() for card in chosen)
-            found[name] = ChosenClaim(claim=claim, selectors=selectors, cards=names, renewals=renewals)
+            selectors = {request: ledger.selector(*chosen) for request, chosen in there.items()}
+            names = tuple(gpu.name for chosen in there.values() for gpu in chosen)
+            found[name] = ChosenClaim(claim=claim, selectors=selectors, gpus=names, renewals=renewals)
     return found
 
 
-def pinned_claim(claim: Mapping[str, Any], name: str, selectors: Mapping[str, str], cards: str) -> dict[str, Any]:
-    """Return a claim like this one, of another name, whose requests select these cards: request -> CEL expression.
+def pinned_claim(claim: Mapping[str, Any], name: str, selectors: Mapping[str, str], gpus: str) -> dict[str, Any]:
+    """Return a claim like this one, of another name, whose requests select these GPUs: request -> CEL expression.
 
-    `cards` are their names, for people.
+    `gpus` are their names, for people.
     """
     meta, spec = claim["metadata"], deepcopy(claim["spec"])
     notes = meta.get("annotations") or {}
@@ -127,11 +127,11 @@ def pinned_claim(claim: Mapping[str, Any], name: str, selectors: Mapping[str, st
         if selector := selectors.get(request["name"]):
             exactly = request["exactly"]
             former = exactly.get("selectors") or []
-            # Another card was chosen for it before.
-            kept = former[:-1] if well_known.CARDS in notes else former
+            # Another GPU was chosen for it before.
+            kept = former[:-1] if well_known.GPUS in notes else former
             exactly["selectors"] = [*kept, {"cel": {"expression": selector}}]
     fields = {field: meta[field] for field in ("namespace", "labels") if field in meta}
     # To let it block the pod's deletion takes a right to the pod's finalizers where the API server enforces that.
     owners = [{**each, "blockOwnerDeletion": False} for each in meta.get("ownerReferences") or ()]
-    metadata = {**fields, "ownerReferences": owners, "name": name, "annotations": {**notes, well_known.CARDS: cards}}
+    metadata = {**fields, "ownerReferences": owners, "name": name, "annotations": {**notes, well_known.GPUS: gpus}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}

@@ -1,6 +1,6 @@
-"""The cards of nodes that claims share: devices that may be allocated many times, and the claims that have them.
+"""The GPUs of nodes that claims share: devices that may be allocated many times, and the claims that have them.
 
-Rules: no I/O; a node's cards are sorted by name, and their place there is their index in the log; a card that no
+Rules: no I/O; a node's GPUs are sorted by name, and their place there is their index in the log; a GPU that no
 attribute tells from all others cannot be chosen, since a claim selects by attributes alone.
 """
 
@@ -61,7 +61,7 @@ class LedgerGpu(Struct, frozen=True, kw_only=True):
 
 
 class UniqueText(Struct, frozen=True):
-    """An attribute of a card with a value that no other card of its driver has."""
+    """An attribute of a GPU with a value that no other GPU of its driver has."""
 
     driver: str
     domain: str
@@ -70,7 +70,7 @@ class UniqueText(Struct, frozen=True):
 
 
 class GpuSizes(Struct, frozen=True, kw_only=True):
-    """Of all cards that there are; 0: none counts it."""
+    """Of all GPUs that there are; 0: none counts it."""
 
     least_compute: int
     """Of those that count it."""
@@ -83,12 +83,12 @@ _NO_CLAIMS: Final[Mapping[str, ResourceClaim]] = {}
 
 
 class ClaimLedger:
-    """See the module; `touch` is called with each node whose cards are others than before."""
+    """See the module; `touch` is called with each node whose GPUs are others than before."""
 
     def __init__(self, names: CapacityNames, touch: Callable[[str], None]) -> None:
         self.names = names
         self.changed: set[str] = set()
-        """Nodes whose cards, or the claims of them, have changed; whoever follows clears it."""
+        """Nodes whose GPUs, or the claims of them, have changed; whoever follows clears it."""
         self.changes = 0
         """How often anything has changed."""
         self._touch = touch
@@ -97,31 +97,31 @@ class ClaimLedger:
         self._devices: dict[str, tuple[GpuDevice, ...]] = {}
         self._allocated: defaultdict[DeviceId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._marks: dict[str, int] = {}
-        """Node -> `changes` when something of its cards or claims changed last."""
+        """Node -> `changes` when something of its GPUs or claims changed last."""
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         self._sizes: GpuSizes | None = None
         self._labels: Mapping[DeviceId, UniqueText] | None = None
-        """Both None: the cards have changed since."""
+        """Both None: the GPUs have changed since."""
 
     # ---- changes
 
-    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, LedgerGpu]) -> None:
-        """Take in the cards of a pool, none where it has gone."""
+    def put_pool(self, pool: PoolId, gpus: Mapping[DeviceId, LedgerGpu]) -> None:
+        """Take in the GPUs of a pool, none where it has gone."""
         before = self._pools.pop(pool, {})
-        if cards:
-            self._pools[pool] = cards
-        if before == cards:
+        if gpus:
+            self._pools[pool] = gpus
+        if before == gpus:
             return
         self._sizes, self._labels = None, None
-        for node in {card.node for card in (*before.values(), *cards.values())}:
+        for node in {gpu.node for gpu in (*before.values(), *gpus.values())}:
             self._put_node(node, pool)
             self._mark(node)
             self._touch(node)
 
     def _put_node(self, node: str, pool: PoolId) -> None:
-        """Count the cards of a node anew: those of a pool have changed."""
-        others = [card for card in self._nodes.pop(node, ()) if card.id[:2] != pool]
-        own = [card for card in self._pools.get(pool, {}).values() if card.node == node]
+        """Count the GPUs of a node anew: those of a pool have changed."""
+        others = [gpu for gpu in self._nodes.pop(node, ()) if gpu.id[:2] != pool]
+        own = [gpu for gpu in self._pools.get(pool, {}).values() if gpu.node == node]
         self._devices.pop(node, None)
         if others or own:
             self._nodes[node] = tuple(sorted([*others, *own], key=_order))
@@ -141,8 +141,8 @@ class ClaimLedger:
                 self._allocated[device][key] = now
             self._by_owner[now.owner][key] = now
         self.changes += 1
-        cards = (self._pools.get(device[:2], {}).get(device) for device in {*_shared(before), *_shared(now)})
-        for node in {card.node for card in cards if card is not None}:
+        gpus = (self._pools.get(device[:2], {}).get(device) for device in {*_shared(before), *_shared(now)})
+        for node in {gpu.node for gpu in gpus if gpu is not None}:
             self._mark(node)
 
     def _mark(self, node: str) -> None:
@@ -156,15 +156,15 @@ class ClaimLedger:
 
     @property
     def nodes(self) -> Mapping[str, tuple[LedgerGpu, ...]]:
-        """Node -> its cards, by index."""
+        """Node -> its GPUs, by index."""
         return self._nodes
 
     @property
     def sizes(self) -> GpuSizes:
-        """The least and the most that cards have."""
+        """The least and the most that GPUs have."""
         if self._sizes is None:
-            cards = list(self._all())
-            compute, memory = [card.compute for card in cards], [card.memory_mib for card in cards]
+            gpus = list(self._all())
+            compute, memory = [gpu.compute for gpu in gpus], [gpu.memory_mib for gpu in gpus]
             self._sizes = GpuSizes(
                 least_compute=min(filter(None, compute), default=0),
                 most_compute=max(compute, default=0),
@@ -174,16 +174,16 @@ class ClaimLedger:
         return self._sizes
 
     def devices(self, node: str) -> tuple[GpuDevice, ...]:
-        """Return the cards of a node as the log has them."""
+        """Return the GPUs of a node as the log has them."""
         return self._devices.get(node, ())
 
     def claims_on(self, node: str) -> Mapping[str, ResourceClaim]:
-        """Return the claims that have something of a node's cards, by key."""
-        cards = (self._allocated.get(card.id, _NO_CLAIMS) for card in self._nodes.get(node, ()))
-        return {key: claim for claims in cards for key, claim in claims.items()}
+        """Return the claims that have something of a node's GPUs, by key."""
+        gpus = (self._allocated.get(gpu.id, _NO_CLAIMS) for gpu in self._nodes.get(node, ()))
+        return {key: claim for claims in gpus for key, claim in claims.items()}
 
     def last_change(self, node: str) -> int:
-        """Return a number that is another one once something of a node's cards, or of the claims of them, changed."""
+        """Return a number that is another one once something of a node's GPUs, or of the claims of them, changed."""
         return self._marks.get(node, 0)
 
     def claims_of(self, pod_uid: str) -> Mapping[str, ResourceClaim]:
@@ -191,24 +191,24 @@ class ClaimLedger:
         return self._by_owner.get(pod_uid, {})
 
     def nodes_of(self, claim: ResourceClaim) -> Set[str]:
-        """Return the nodes of the cards that a claim has; of cards that nobody publishes there is none."""
+        """Return the nodes of the GPUs that a claim has; of GPUs that nobody publishes there is none."""
         ids = [(each.driver, each.pool, each.device) for each in claim.results]
         found = (self._pools.get(each[:2], {}).get(each) for each in ids)
-        return {card.node for card in found if card is not None}
+        return {gpu.node for gpu in found if gpu is not None}
 
-    def selector(self, *cards: LedgerGpu) -> str:
-        """Return the CEL expression that selects these cards alone; empty: no attribute tells one from all others."""
-        found = [self._unique.get(card.id) for card in cards]
+    def selector(self, *gpus: LedgerGpu) -> str:
+        """Return the CEL expression that selects these GPUs alone; empty: no attribute tells one from all others."""
+        found = [self._unique.get(gpu.id) for gpu in gpus]
         return _expression([each for each in found if each is not None]) if None not in found else ""
 
-    def obstacle(self, card: LedgerGpu) -> str:
-        """Return why voda chooses a card for nobody, the end of a sentence; empty: it does."""
-        if card.device.is_closed:
+    def obstacle(self, gpu: LedgerGpu) -> str:
+        """Return why voda chooses a GPU for nobody, the end of a sentence; empty: it does."""
+        if gpu.device.is_closed:
             return "tainted"
-        if card.device.consumes_counters:
+        if gpu.device.consumes_counters:
             # Whether it can be allocated depends on other partitions, which accounts do not know of.
             return "a partition of a device"
-        return "" if card.id in self._unique else "like others in all attributes"
+        return "" if gpu.id in self._unique else "like others in all attributes"
 
     @property
     def _unique(self) -> Mapping[DeviceId, UniqueText]:
@@ -217,11 +217,11 @@ class ClaimLedger:
         return self._labels
 
     def _all(self) -> Iterator[LedgerGpu]:
-        return (card for pool in self._pools.values() for card in pool.values())
+        return (gpu for pool in self._pools.values() for gpu in pool.values())
 
 
 def ledger_gpu(pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames) -> LedgerGpu | None:
-    """Return a device as a card; None where claims do not share it, or it has neither of the capacities."""
+    """Return a device as a GPU; None where claims do not share it, or it has neither of the capacities."""
     if not device.allow_multiple_allocations:
         return None
     compute, memory = (_capacity(pool[0], device, name) for name in (names.compute, names.memory))
@@ -243,18 +243,18 @@ def in_mib(quantity: str | int | float) -> int:
     return -(-milli(quantity) // MIB_MILLI)
 
 
-def _recorded(cards: Sequence[LedgerGpu]) -> Iterator[GpuDevice]:
-    """Yield the cards of a node as the log has them; one that does not say where it is is close to no other."""
+def _recorded(gpus: Sequence[LedgerGpu]) -> Iterator[GpuDevice]:
+    """Yield the GPUs of a node as the log has them; one that does not say where it is is close to no other."""
     levels = list[Sequence[int]]()
     for name in _CLOSE:
-        values = [_place(card.device.attributes.get(name)) for card in cards]
+        values = [_place(gpu.device.attributes.get(name)) for gpu in gpus]
         if any(value is not None for value in values):
             known = list(dict.fromkeys(value for value in values if value is not None))
-            alone = range(len(known), len(known) + len(cards))
+            alone = range(len(known), len(known) + len(gpus))
             levels.append([alone[at] if value is None else known.index(value) for at, value in enumerate(values)])
-    for at, card in enumerate(cards):
+    for at, gpu in enumerate(gpus):
         groups = tuple(level[at] for level in levels)
-        yield GpuDevice(memory_mib=card.memory_mib, groups=groups, name=card.name, is_for_pods=card.is_for_pods)
+        yield GpuDevice(memory_mib=gpu.memory_mib, groups=groups, name=gpu.name, is_for_pods=gpu.is_for_pods)
 
 
 def _place(value: object) -> str | int | None:
@@ -280,24 +280,24 @@ def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
         return 0
 
 
-def _unique_texts(cards: Sequence[LedgerGpu]) -> Iterator[tuple[DeviceId, UniqueText]]:
-    shared = Counter((card.id[0], *item) for card in cards for item in card.device.texts.items())
-    for card in cards:
-        own = [name for name, text in card.device.texts.items() if _PLAIN.fullmatch(text)]
-        alone = [name for name in own if shared[card.id[0], name, card.device.texts[name]] == 1]
+def _unique_texts(gpus: Sequence[LedgerGpu]) -> Iterator[tuple[DeviceId, UniqueText]]:
+    shared = Counter((gpu.id[0], *item) for gpu in gpus for item in gpu.device.texts.items())
+    for gpu in gpus:
+        own = [name for name, text in gpu.device.texts.items() if _PLAIN.fullmatch(text)]
+        alone = [name for name in own if shared[gpu.id[0], name, gpu.device.texts[name]] == 1]
         if alone:
             name = min(alone, key=lambda each: (each.rpartition("/")[2] not in _UNIQUE, each))
             domain, _, short = name.rpartition("/")
-            yield card.id, UniqueText(card.id[0], domain or card.id[0], short, card.device.texts[name])
+            yield gpu.id, UniqueText(gpu.id[0], domain or gpu.id[0], short, gpu.device.texts[name])
 
 
 def _expression(labels: Sequence[UniqueText]) -> str:
-    """Return the CEL expression that selects the cards with these values of attributes."""
+    """Return the CEL expression that selects the GPUs with these values of attributes."""
     by_attribute = defaultdict[tuple[str, str], list[str]](list)
     for each in labels:
         found = f'device.attributes["{each.domain}"].{each.name}'
         by_attribute[each.driver, found].append(f'"{each.text}"')
-    # Of a card beside them that has no such attribute the expression would fail, and kube-scheduler with it.
+    # Of a GPU beside them that has no such attribute the expression would fail, and kube-scheduler with it.
     terms = [
         f'device.driver == "{driver}" && has({found}) && '
         + (f"{found} == {texts[0]}" if len(texts) == 1 else f"{found} in [{', '.join(texts)}]")
@@ -311,6 +311,6 @@ def _shared(claim: ResourceClaim | None) -> Sequence[DeviceId]:
     return [(each.driver, each.pool, each.device) for each in claim.results if each.share_id] if claim else ()
 
 
-def _order(card: LedgerGpu) -> tuple[str, str, Sequence[tuple[int, str]]]:
-    parts = _NUMBER.split(card.id[2])
-    return card.id[0], card.id[1], [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+def _order(gpu: LedgerGpu) -> tuple[str, str, Sequence[tuple[int, str]]]:
+    parts = _NUMBER.split(gpu.id[2])
+    return gpu.id[0], gpu.id[1], [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

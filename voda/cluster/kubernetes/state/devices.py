@@ -57,7 +57,7 @@ class DeviceStock:
         self.templates: dict[str, ResourceClaimTemplate] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.rule = rule
-        self.shared = ClaimLedger(rule.card_capacities or CapacityNames(), touch)
+        self.shared = ClaimLedger(rule.gpu_capacities or CapacityNames(), touch)
         self._touch = touch
         self._slices: defaultdict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
         self._gpus: dict[PoolId, Mapping[DeviceId, _ClaimableGpu]] = {}
@@ -113,12 +113,12 @@ class DeviceStock:
             if (node := device.node_name or each.spec.node_name)
             and any(selector.selects(pool[0], device) for selector in selectors)
         ]
-        cards = {}
-        if (names := self.rule.card_capacities) is not None:
+        gpus = {}
+        if (names := self.rule.gpu_capacities) is not None:
             there = (ledger_gpu(pool, node, device, names) for node, device in selected)
-            cards = {card.id: card for card in there if card is not None}
-            self.shared.put_pool(pool, cards)
-        of_jobs = {key for key, card in cards.items() if not card.is_for_pods}
+            gpus = {gpu.id: gpu for gpu in there if gpu is not None}
+            self.shared.put_pool(pool, gpus)
+        of_jobs = {key for key, gpu in gpus.items() if not gpu.is_for_pods}
         now = {
             key: _ClaimableGpu(device, node, self._product(pool[0], device))
             for node, device in selected
@@ -147,23 +147,23 @@ class DeviceStock:
     # ---- queries
 
     @property
-    def card_classes(self) -> Sequence[str]:
+    def gpu_classes(self) -> Sequence[str]:
         """The device classes of the settings that are there, in that order."""
         return [name for name in self.rule.device_classes if name in self.classes]
 
     def of(self, node: str) -> NodeDevices:
         """Return what a node has."""
-        cards = self.shared.devices(node)
+        shared = self.shared.devices(node)
         if node not in self._by_node:
-            return NodeDevices(product=self._product_of_shared(node), cards=cards) if cards else NO_DEVICES
+            return NodeDevices(product=self._product_of_shared(node), shared=shared) if shared else NO_DEVICES
         gpus = self._by_node[node]
         count = sum(not gpu.device.is_closed or key in self._holders for key, gpu in gpus.items())
         products = Counter(sorted(gpu.product for gpu in gpus.values() if gpu.product))
-        return NodeDevices(count, products.most_common(1)[0][0] if products else "", cards)
+        return NodeDevices(count, products.most_common(1)[0][0] if products else "", shared)
 
     def _product_of_shared(self, node: str) -> str:
-        cards = self.shared.nodes.get(node, ())
-        return next(filter(None, (self._product(card.id[0], card.device) for card in cards)), "")
+        gpus = self.shared.nodes.get(node, ())
+        return next(filter(None, (self._product(gpu.id[0], gpu.device) for gpu in gpus)), "")
 
     def holders(self, node: str) -> Mapping[str, int]:
         """Return key of a claim -> how many GPUs of a node it has, of those that claims do not share."""

@@ -1,5 +1,5 @@
 """How many GPUs the claims of a job's pods ask for, when it is submitted and whenever new pods are to be made, and
-which cards of a node they have. Pure.
+which GPUs of a node they have. Pure.
 
 Rule: a claim template can be deleted and made anew at any time: a job starts only where its pods would get claims, and
 these ask for as many GPUs as plans give it.
@@ -90,10 +90,10 @@ def claims_obstacle(devices: DeviceStock, job: Job | None, kube_job: KubeJob | N
     )
 
 
-def job_cards(inventory: Inventory, node: str) -> Mapping[int, str]:
-    """Return card -> id of the job of which a worker's claim has it; one that has a part keeps the rest from others."""
+def job_gpus(inventory: Inventory, node: str) -> Mapping[int, str]:
+    """Return GPU -> id of the job of which a worker's claim has it; one that has a part keeps the rest from others."""
     shared = inventory.stock.devices.shared
-    index = {card.id: number for number, card in enumerate(shared.nodes.get(node, ()))}
+    index = {gpu.id: number for number, gpu in enumerate(shared.nodes.get(node, ()))}
     found = ((claim, _job_of(inventory, claim)) for claim in shared.claims_on(node).values())
     return {index[device]: job_id for claim, job_id in found if job_id for device in claim.devices & index.keys()}
 

@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
-from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, cards_of
+from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, gpus_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuDevice, Gpus
 from voda.domain.node import Node
@@ -51,8 +51,8 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     pool_attribute: str = ""
     """Of devices; its value names the pool of a node without the label."""
     share_resources: ShareResources = SHARE_RESOURCES
-    """By which nodes offer cards to share."""
-    card_capacities: CapacityNames | None = None
+    """By which nodes offer GPUs to share."""
+    gpu_capacities: CapacityNames | None = None
     """Of devices that claims share; None: they are none of voda's business."""
 
 
@@ -62,7 +62,7 @@ class NodeDevices(Struct, frozen=True):
     gpus: int = 0
     product: str = ""
     """Value of the attribute that names the pool, of most of them."""
-    cards: tuple[GpuDevice, ...] = ()
+    shared: tuple[GpuDevice, ...] = ()
     """Those that claims share."""
 
 
@@ -78,7 +78,7 @@ def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES,
         return pool_name(value)
     if devices.product:
         return pool_name("-".join(devices.product.split()))
-    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(_cards(node, rule, devices))
+    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(_gpus(node, rule, devices))
     if of_workers and (rule.pool_attribute or not has_gpus):
         return of_workers
     return rule.default_pool or None if has_gpus else None
@@ -122,7 +122,7 @@ def as_node(
         is_schedulable=not (node.spec.unschedulable or any(_taints(node, rule, "NoSchedule"))),
         is_draining=node.metadata.deletion_timestamp is not None or any(_taints(node, rule, "NoExecute")),
         labels=_labels(node, rule),
-        devices=_cards(node, rule, devices),
+        devices=_gpus(node, rule, devices),
     )
 
 
@@ -139,7 +139,7 @@ def _taints(node: NodeObject, rule: PoolRule, effect: str) -> Iterator[Taint]:
 
 
 def offered_milli(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> int:
-    """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same cards.
+    """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same GPUs.
 
     What is no quantity offers none.
     """
@@ -150,9 +150,9 @@ def offered_milli(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> int
     return min(max(allocatable, devices.gpus * 1000), MOST_GPUS * 1000)
 
 
-def _cards(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> tuple[GpuDevice, ...]:
-    """Return the cards that a node has to share; where it has them both ways, they are the same, and claimed."""
-    return devices.cards or cards_of(node, rule.share_resources)
+def _gpus(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> tuple[GpuDevice, ...]:
+    """Return the GPUs that a node has to share; where it has them both ways, they are the same, and claimed."""
+    return devices.shared or gpus_of(node, rule.share_resources)
 
 
 def _labels(node: NodeObject, rule: PoolRule) -> dict[str, str]:

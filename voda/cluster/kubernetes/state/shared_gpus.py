@@ -1,6 +1,6 @@
-"""Shared GPUs by extended resources: the cards that a node offers, and what containers ask of them.
+"""Shared GPUs by extended resources: the GPUs that a node offers, and what containers ask of them.
 
-`gpu-core` counts hundredths of a card, `gpu-memory` MiB; both as elastic-gpu-scheduler has them, under either of the
+`gpu-core` counts hundredths of a GPU, `gpu-memory` MiB; both as elastic-gpu-scheduler has them, under either of the
 groups that it uses. Rules: pure; what a pod asks for is read as it is meant, or refused in one sentence.
 """
 
@@ -15,15 +15,15 @@ from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus, request_of_core
 
-CARDS_OF: Final = "elasticgpu.io/container-"
-"""Begins the annotations of a pod that name the cards of its containers: elasticgpu.io/container-main: "0,2"."""
+GPUS_OF: Final = "elasticgpu.io/container-"
+"""Begins the annotations of a pod that name the GPUs of its containers: elasticgpu.io/container-main: "0,2"."""
 ASSUMED: Final = "elasticgpu.io/assumed"
-"""Annotation and label of a pod whose cards are named: "true"."""
+"""Annotation and label of a pod whose GPUs are named: "true"."""
 _LONGEST_NAME: Final = 53
 """Of a container: the name of an annotation has 63 characters at most."""
-_CORE_PER_CARD: Final = 100
+_CORE_PER_GPU: Final = 100
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
-_MOST_CARDS: Final = 1_024
+_MOST_GPUS: Final = 1_024
 """More than any machine has; a kubelet that offers more is broken."""
 
 
@@ -37,15 +37,15 @@ class ShareResources(Struct, frozen=True, kw_only=True):
 SHARE_RESOURCES: Final = ShareResources()
 
 
-def cards_of(node: NodeObject, names: ShareResources = SHARE_RESOURCES) -> tuple[GpuDevice, ...]:
-    """Return the cards that a node offers to share, all alike; what is no quantity offers none."""
+def gpus_of(node: NodeObject, names: ShareResources = SHARE_RESOURCES) -> tuple[GpuDevice, ...]:
+    """Return the GPUs that a node offers to share, all alike; what is no quantity offers none."""
     core, memory = (_offered(node.status.allocatable, each) for each in (names.core, names.memory))
-    count = min(core // _CORE_PER_CARD, _MOST_CARDS)
+    count = min(core // _CORE_PER_GPU, _MOST_GPUS)
     return (GpuDevice(memory_mib=memory // count),) * count if count else ()
 
 
 def share_requests(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> Mapping[str, GpuRequest]:
-    """Return container -> what it asks of cards, in the pod's order; containers without GPUs are left out.
+    """Return container -> what it asks of GPUs, in the pod's order; containers without GPUs are left out.
 
     Raises:
         InvalidInput: a request is none that one can have: 150 of core, both names of one resource, requests that differ
@@ -55,19 +55,19 @@ def share_requests(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> Mapping
         if used := _used(container, (*names.core, *names.memory)):
             raise InvalidInput(
                 f"pod {pod.metadata.key}: init container {container.name} asks for {used[0]}, expected containers alone"
-                " to ask: a card is kept for a container as long as the pod lives"
+                " to ask: a GPU is kept for a container as long as the pod lives"
             )
     found = ((container.name, _request(pod, container, names)) for container in pod.spec.containers)
     requests = {name: request for name, request in found if request.count}
     if long := [name for name in requests if len(name) > _LONGEST_NAME]:
         raise InvalidInput(
             f"pod {pod.metadata.key}: the name of container {long[0]} has {len(long[0])} characters, expected at most"
-            f" {_LONGEST_NAME}: an annotation after it names its cards"
+            f" {_LONGEST_NAME}: an annotation after it names its GPUs"
         )
     return requests
 
 
-def asks_for_cards(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> bool:
+def asks_for_gpus(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> bool:
     """Say whether any container names one of the resources, readably or not."""
     known = (*names.core, *names.memory)
     return any(
@@ -78,33 +78,33 @@ def asks_for_cards(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> bool:
     )
 
 
-def card_annotations(containers: Mapping[str, ContainerGpus]) -> Mapping[str, str]:
-    """Return the annotations that name the cards of containers."""
-    named = {f"{CARDS_OF}{name}": ",".join(map(str, share.cards)) for name, share in containers.items()}
+def gpu_annotations(containers: Mapping[str, ContainerGpus]) -> Mapping[str, str]:
+    """Return the annotations that name the GPUs of containers."""
+    named = {f"{GPUS_OF}{name}": ",".join(map(str, share.gpus)) for name, share in containers.items()}
     return {**named, ASSUMED: "true"}
 
 
-def annotated_cards(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) -> Mapping[str, ContainerGpus] | None:
-    """Return the cards that a pod's annotations name, those left out that the node does not have (any more).
+def annotated_gpus(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) -> Mapping[str, ContainerGpus] | None:
+    """Return the GPUs that a pod's annotations name, those left out that the node does not have (any more).
 
     None where annotations are missing, or are not what the requests need.
     """
     found = {}
     for name, request in requests.items():
-        cards = _indices(pod.metadata.annotations.get(f"{CARDS_OF}{name}", ""))
-        if len(set(cards)) != request.count or len(cards) != request.count:
+        gpus = _indices(pod.metadata.annotations.get(f"{GPUS_OF}{name}", ""))
+        if len(set(gpus)) != request.count or len(gpus) != request.count:
             return None
-        if share := share_on(ContainerGpus(cards=cards, request=request), devices):
+        if share := share_on(ContainerGpus(gpus=gpus, request=request), devices):
             found[name] = share
     return found
 
 
 def share_on(share: ContainerGpus, devices: int) -> ContainerGpus | None:
-    """Return what is left of a container's cards on a node that has so many; None where nothing is."""
-    left = tuple(card for card in share.cards if card < devices)
-    if len(left) == len(share.cards):
+    """Return what is left of a container's GPUs on a node that has so many; None where nothing is."""
+    left = tuple(gpu for gpu in share.gpus if gpu < devices)
+    if len(left) == len(share.gpus):
         return share
-    return ContainerGpus(cards=left, request=GpuRequest(devices=Gpus(len(left)))) if left else None
+    return ContainerGpus(gpus=left, request=GpuRequest(devices=Gpus(len(left)))) if left else None
 
 
 def _indices(text: str) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ def _is_some(quantity: str | int | float) -> bool:
 
 
 def _offered(allocatable: Mapping[str, str], names: Sequence[str]) -> int:
-    """Return what a node has of a resource: where it has it under several names, they are the same cards."""
+    """Return what a node has of a resource: where it has it under several names, they are the same GPUs."""
     try:
         return max([0, *(milli(allocatable.get(name, "0")) // 1000 for name in names)])
     except InvalidInput:

@@ -1,4 +1,4 @@
-"""The pods that ask for cards or shares of them, by uid: by resources, those that are bound by node too, and by claims.
+"""The pods that ask for GPUs or shares of them, by uid: by resources, those that are bound by node too, and by claims.
 
 Rule: a pod that has ended holds nothing of its node; one that is leaving holds it until it is gone.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from voda.changed_keys import ChangedKeys
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_cards
+from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_gpus
 
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 
@@ -29,7 +29,7 @@ class SharingPods:
             self._holding[before.spec.node_name].pop(before.metadata.uid, None)
             if not self._holding[before.spec.node_name]:
                 del self._holding[before.spec.node_name]
-        if now is not None and asks_for_cards(now, self.names):
+        if now is not None and asks_for_gpus(now, self.names):
             self.changes.add(now.spec.node_name)
             self.by_uid[now.metadata.uid] = now
             if now.spec.node_name and not now.is_over:
@@ -46,7 +46,7 @@ class SharingPods:
 
 
 class ClaimingPods:
-    """The pods for whose claims voda chooses cards: those with the gate, and those whose gate it has lifted."""
+    """The pods for whose claims voda chooses GPUs: those with the gate, and those whose gate it has lifted."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, Pod] = {}
@@ -63,7 +63,7 @@ class ClaimingPods:
     def waiting(self) -> Collection[Pod]:
         """Return the pods that have no node yet and that no other gate holds, the oldest first.
 
-        Who waits for a quota, say, keeps no card from others.
+        Who waits for a quota, say, keeps no GPU from others.
         """
         there = [pod for pod in self.by_uid.values() if pod.is_active and not pod.spec.node_name]
         there = [pod for pod in there if all(gate == well_known.SHARE_GATE for gate in pod.gates)]
@@ -71,4 +71,4 @@ class ClaimingPods:
 
 
 def _is_ours(pod: Pod) -> bool:
-    return well_known.SHARE_GATE in pod.gates or well_known.CARDS in pod.metadata.annotations
+    return well_known.SHARE_GATE in pod.gates or well_known.GPUS in pod.metadata.annotations

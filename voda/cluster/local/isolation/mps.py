@@ -1,5 +1,5 @@
 """NVIDIA's Multi-Process Service (MPS) on this machine: whether its daemon runs, and the variables by which it keeps a
-program to its part of a card.
+program to its part of a GPU.
 
 Rule: a folder that another user may have made says nothing. See NVIDIA's MPS documentation, "Environment variables".
 """
@@ -37,7 +37,7 @@ def mps_folder(environment: Mapping[str, str], processes: Path = Path("/proc")) 
 
 
 def share_variables(request: GpuRequest, folder: str) -> Mapping[str, str]:
-    """Return the variables of a program with a part of the one card that it sees.
+    """Return the variables of a program with a part of the one GPU that it sees.
 
     Args:
         request: the part.

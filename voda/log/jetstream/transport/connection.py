@@ -140,8 +140,8 @@ class NatsConnection:
             self._refuse_closed()
             try:
                 await self._connect_to(server)
-            except (OSError, TimeoutError, nats.errors.Error) as error:
-                failures.append(translate_error(error, self.place))
+            except (InvalidInput, OSError, TimeoutError, nats.errors.Error) as error:
+                failures.append(error if isinstance(error, InvalidInput) else translate_error(error, self.place))
                 # Tried last from now on.
                 self._servers[server] = self._servers.pop(server)
             else:
@@ -179,16 +179,19 @@ class NatsConnection:
         finally:
             if not is_connected:
                 client.end()
-        found = {each.uri.geturl(): each.tls_name for each in client._server_pool}
+        name = self._servers[server]
+        # Those that the server knows; nats-py gives a name to addresses without one, by the URL of this connection.
+        found = {each.uri.geturl(): each.tls_name and (name or each.tls_name) for each in client._server_pool}
         self._servers = {**found, **dict.fromkeys(where.servers)}
-        self._servers[server] = self._servers.pop(server)
+        self._servers.pop(server, None)
+        self._servers[server] = name
         _log.log(logging.INFO if self._was_connected else logging.DEBUG, "connected place=%s", self.place)
         self._was_connected, self._last_warning = True, ""
         for wake in self._on_reconnect:
             wake()
 
     def _new_client(self) -> SingleConnectionClient:
-        return SingleConnectionClient(is_secret=self.location.tls() is not None, on_lost=self._lost)
+        return SingleConnectionClient(is_secret=self.location.is_secret, on_lost=self._lost)
 
     def _warn(self, reason: VodaError) -> None:
         """Warn of the reason why reconnection fails, if it is permanent; once for each reason."""

@@ -30,10 +30,16 @@ _SURE_S = 5.0
 """A server that leads so long after an answer led at the time of the answer."""
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is requested again."""
+_SHARE = 0.8
+"""After this share of the timeout the reason of a failure is raised."""
 _SHORTEST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 
 _log = logging.getLogger(__name__)
+
+
+class EndsEarly(StoreUnavailable):
+    """The leader of a stream does not know the last messages that this process has read: not yet, or they are lost."""
 
 
 class StoredMessage(NamedTuple):
@@ -57,21 +63,24 @@ class MessageStream:
         async with translate_errors(self._connection.place):
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
 
-    async def state(self) -> dict[str, Any]:
+    async def state(self, *, until: float | None = None) -> dict[str, Any]:
         """Return the state of the stream, as its leader knows it: first_seq, last_seq, messages, num_deleted.
 
         A leader that is cut off from the others stays leader for up to 20 s, and answers even then; if it still hears
         some of them, it learns within a second that there is another leader. One that was just elected may not know
         the last messages yet. So it is asked again until it has heard of a majority, and knows what this process does.
 
+        Args:
+            until: time of the loop when it gives up; None: after the connection's timeout.
+
         Raises:
-            LogDamaged: the servers have lost messages.
-            StoreUnavailable: there is no such leader within the connection's timeout.
+            EndsEarly: the leader does not know what this process has read.
+            StoreUnavailable: there is no leader that has heard of a majority.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._connection.timeout_s
+        deadline = loop.time() + self._connection.timeout_s if until is None else until
         # Read first: this process may read and write meanwhile.
-        known = self._known
+        known, place = self._known, self._connection.place
         while True:
             info = await self.api("INFO")
             found: dict[str, Any] = info["state"]
@@ -82,17 +91,21 @@ class MessageStream:
                 break
             await asyncio.sleep(_PAUSE_S)
         if is_led:
-            # If it leads even after this time, it led when it answered.
-            await asyncio.sleep(_SURE_S)
-            info = await self.api("INFO")
-            if int(info["state"]["last_seq"]) < known and is_led_by_most(info.get("cluster")):
-                raise LogDamaged(
-                    f"{self._connection.place}: message {known} of the stream {self.name} is gone: the servers have"
-                    " lost events that they had acknowledged; stop all who write to it, and restore it from a copy"
-                )
+            raise EndsEarly(f"{place}: the server that leads the log does not know its last events; try again")
         raise StoreUnavailable(
-            f"{self._connection.place}: the server that answers is cut off from the others that keep the log; try again"
+            f"{place}: the server that answers is cut off from the others that keep the log; try again"
         )
+
+    async def _refuse_loss(self, known: int) -> None:
+        """Raise LogDamaged if a message that was read is certainly gone."""
+        # If it leads even after this time, it led when it answered.
+        await asyncio.sleep(_SURE_S)
+        info = await self.api("INFO")
+        if int(info["state"]["last_seq"]) < known and is_led_by_most(info.get("cluster")):
+            raise LogDamaged(
+                f"{self._connection.place}: message {known} of the stream {self.name} is gone: the servers have"
+                " lost events that they had acknowledged; stop all who write to it, and restore it from a copy"
+            )
 
     async def prove_led(self) -> None:
         """Return once no server that was cut off can still lead the stream; messages unknown after that are lost."""
@@ -100,8 +113,13 @@ class MessageStream:
         await self.state()
 
     async def last_sequence(self) -> int:
-        """Return the sequence of the last message; 0 where none was ever written."""
-        return int((await self.state())["last_seq"])
+        """Return the sequence of the last message, 0 where none was ever written; raises LogDamaged if any are lost."""
+        known = self._known
+        try:
+            return int((await self.state())["last_seq"])
+        except EndsEarly:
+            await self._refuse_loss(known)
+            raise
 
     async def publish(
         self,
@@ -170,21 +188,28 @@ class MessageStream:
                     await subscription.unsubscribe()
 
     async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
-        """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more."""
-        pause_s = _SHORTEST_PAUSE_S
-        deadline = asyncio.get_running_loop().time() + self._connection.timeout_s
-        async with translate_errors(self._connection.place):
-            while True:
-                if page := await self._try_page(sequence, messages, most_bytes):
-                    return page
-                state = await self.state()
-                if int(state["last_seq"]) < sequence or not state["messages"]:
-                    return []
-                # The server that answered lags behind the leader.
-                if asyncio.get_running_loop().time() > deadline:
-                    raise TimeoutError
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_S)
+        """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more.
+
+        Raises:
+            LogDamaged: messages that this process has read are lost.
+            StoreUnavailable: there is no certain answer within the connection's timeout.
+        """
+        known, pause_s = self._known, _SHORTEST_PAUSE_S
+        until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
+        try:
+            async with translate_errors(self._connection.place), asyncio.timeout(self._connection.timeout_s):
+                while True:
+                    if page := await self._try_page(sequence, messages, most_bytes):
+                        return page
+                    state = await self.state(until=until)
+                    if int(state["last_seq"]) < sequence or not state["messages"]:
+                        return []
+                    # The server that answered lags behind the leader.
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S)
+        except EndsEarly:
+            await self._refuse_loss(known)
+            raise
 
     async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[StoredMessage]:
         try:

@@ -60,9 +60,14 @@ class NatsLocation(Struct, frozen=True, kw_only=True):
         """URLs of the servers, without secrets."""
         return [f"{self.scheme}://{host}" for host in self.hosts]
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether nothing may be said without TLS."""
+        return self.scheme == "tls" or bool(self.ca)
+
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings, or None; raises InvalidInput if the certificates cannot be read."""
-        if self.scheme != "tls" and not self.ca:
+        if not self.is_secret:
             return None
         try:
             return ssl.create_default_context(cafile=self.ca or None)

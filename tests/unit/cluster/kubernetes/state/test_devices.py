@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from tests.kube.devices import CLASS, a_card, a_claim_template, a_device, a_device_class, a_slice, claims_of
+from tests.kube.devices import CLASS, a_claim_template, a_device, a_device_class, a_gpu, a_slice, claims_of
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_claims import job_cards
+from voda.cluster.kubernetes.state.job_claims import job_gpus
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.node import Node
@@ -102,20 +102,20 @@ def test_newest_generation_counts_once_it_is_complete_and_until_then_the_last_on
     assert node_of(inventory).gpus == 0
 
 
-def test_cards_that_claims_of_workers_have_are_their_jobs_and_those_of_other_pods_are_not() -> None:
-    rule = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CapacityNames())
+def test_gpus_that_claims_of_workers_have_are_their_jobs_and_those_of_other_pods_are_not() -> None:
+    rule = PoolRule(device_classes=(CLASS,), default_pool="any", gpu_capacities=CapacityNames())
     inventory = an_inventory(rule=rule)
-    publish(inventory, [a_card("n1", number) for number in range(4)])
+    publish(inventory, [a_gpu("n1", number) for number in range(4)])
     add_pod(inventory, "a-worker-0", job="a")
     add_pod(inventory, "notebook")
     add_pod(inventory, "copy", job="b")
     for number, pod in enumerate(("notebook", "a-worker-0", "copy")):
         allocate(inventory, f"claim-{number}", f"gpu-{number}", pod=pod, shareID="s")
-    assert job_cards(inventory, "n1") == {1: "a"}
-    assert job_cards(inventory, "n2") == {}
+    assert job_gpus(inventory, "n1") == {1: "a"}
+    assert job_gpus(inventory, "n2") == {}
 
 
-def test_cards_that_a_node_offers_by_both_ways_count_once() -> None:
+def test_gpus_that_a_node_offers_by_both_ways_count_once() -> None:
     inventory = an_inventory(ext=4)
     publish(inventory, 4)
     add_pod(inventory, "other", gpus=1)

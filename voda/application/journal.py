@@ -1,0 +1,43 @@
+"""The log as use cases work with it: what they record, and the state that is folded from it.
+
+Rule: what was recorded is folded once `record` returns (read your writes).
+"""
+
+from dataclasses import dataclass
+
+from voda.application.read_model import ReadModel
+from voda.clock import Clock
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import AnyFact
+from voda.log.store import EventStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The log, the view that follows it, and the clock of its facts."""
+
+    store: EventStore
+    clock: Clock
+    view: ReadModel
+
+    async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
+        """Append facts of one stream, at least one, and return the position once the view has folded them.
+
+        An `event_id` is that of a single fact; empty = a new one.
+
+        Raises:
+            VersionConflict: the stream has another version.
+            StoreUnavailable: the log does not answer.
+            StoreNotWritable: the log cannot be written.
+        """
+        clock = self.clock
+        made = [
+            Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts
+        ]
+        position = await self.store.append(facts[0].stream, version, made)
+        await self.view.wait_for(position)
+        return position
+
+    async def catch_up(self) -> None:
+        """Return once the view has folded the log to its present end."""
+        await self.view.wait_for(await self.store.position())

@@ -1,0 +1,195 @@
+"""What makes a decision due, or something to be recorded, at an instant rather than by an event.
+
+Rules: pure. Each trigger says when it is to be looked at next (`due_at`); events of its pool bring that forward, and
+what it found is folded before it says so again. None knows another.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from voda.domain.gpus import NO_GPUS
+from voda.events import types as facts
+from voda.events.envelope import Event
+from voda.events.types import AnyFact
+from voda.planner.done_replicas import has_freed_gpus
+from voda.planner.eligibility import begins_backoff, leaves_array, next_deadline_at, next_retry_at, overdue_workers
+from voda.planner.node_states import grace_ends_at, has_lost_place
+from voda.planner.registries import Registries
+from voda.planner.start_backoff import overdue, overdue_at, retry_at
+from voda.policies import Policy, has_queues
+from voda.projections.live import Live, LiveCluster
+
+RETRY: Final = "job is tried again"
+"""Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
+NODE_LOST: Final = "node is silent"
+"""Cause of a plan that is due because a node has been silent, or has said too few GPUs, for `node_grace_s`."""
+RECLAIM_OVERDUE: Final = "reclaim is overdue"
+"""Cause of a plan that is due because a job has not left cells within `reclaim_grace_s`, or has left them late."""
+
+
+class Due(NamedTuple):
+    """What a trigger found."""
+
+    cause: str = ""
+    """Why a decision is due; empty: none is."""
+    facts: Sequence[AnyFact] = ()
+    """To be recorded."""
+
+
+NOTHING: Final = Due()
+
+
+class Trigger(Protocol):
+    """One reason to look at a pool again."""
+
+    due_at: float
+    """When to look; minus infinity: at once; infinite: not without another event."""
+
+    def see(self, event: Event, cluster: LiveCluster, now: float) -> None:
+        """Bring the next look forward, after an event that has been folded."""
+
+    def look(self, live: Live, now: float) -> Due:
+        """Return what is due now."""
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        """Set the next look, once what was found is folded."""
+
+
+class PolicyQueues:
+    """The policy moves jobs between its queues; a move makes a decision due."""
+
+    def __init__(self, pool: str, registries: Registries) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+        self._registries = registries
+
+    def see(self, event: Event, _cluster: LiveCluster, _now: float) -> None:
+        if not isinstance(event.data, facts.JobProgressed):
+            self.due_at = -math.inf
+
+    def look(self, live: Live, now: float) -> Due:
+        policy = self._policy(live.cluster)
+        if not has_queues(policy):
+            return NOTHING
+        moves = policy.requeue(live.cluster.state(self._pool), now)
+        return Due(
+            facts=[
+                facts.JobQueueLevelChanged(
+                    pool=self._pool, job_id=job_id, queue_level=level, reason=reason, based_on=live.position
+                )
+                for job_id, (level, reason) in sorted(moves.items())
+            ]
+        )
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        policy = self._policy(cluster)
+        self.due_at = policy.requeue_due_at(cluster.state(self._pool), now) if has_queues(policy) else math.inf
+
+    def _policy(self, cluster: LiveCluster) -> Policy:
+        return self._registries.policy(cluster.settings(self._pool), cluster.plan(self._pool))
+
+
+class SilentNodes:
+    """Workers on a node that has been silent for too long are to move."""
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+        self._ends_at = math.inf
+        """When the next silent node counts as lost."""
+
+    def see(self, _event: Event, _cluster: LiveCluster, _now: float) -> None:
+        self.due_at = -math.inf
+
+    def look(self, _live: Live, now: float) -> Due:
+        return Due(NODE_LOST) if now >= self._ends_at else NOTHING
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        is_any_silent = bool(cluster.pool(self._pool).silent_since)
+        self.due_at = self._ends_at = grace_ends_at(cluster.state(self._pool), now) if is_any_silent else math.inf
+
+
+class UnusedGpus:
+    """A job that makes no use of its GPUs lets others go first for a while, and is tried again then."""
+
+    _LOOKED_AT_ONCE: Final = (
+        facts.JobStalled,
+        facts.JobBackedOff,
+        facts.PlanAdopted,
+        facts.SettingsChanged,
+        facts.LeaderElected,
+    )
+    """After these a job may have made no use of its GPUs for too long already."""
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+        self._retry_at = math.inf
+        """When the next job is tried again that was stuck, or whose program failed."""
+
+    def see(self, event: Event, cluster: LiveCluster, now: float) -> None:
+        fact = event.data
+        if isinstance(fact, self._LOOKED_AT_ONCE):
+            self.due_at = -math.inf
+        elif not isinstance(fact, facts.JobProgressed | facts.JobQueueLevelChanged):
+            self.due_at = min(self.due_at, now + cluster.settings(self._pool).start_timeout_s)
+        if isinstance(fact, facts.WorkerExited) and fact.retry_at is not None:
+            self._retry_at = min(self._retry_at, fact.retry_at)
+            self.due_at = min(self.due_at, self._retry_at)
+
+    def look(self, live: Live, now: float) -> Due:
+        cause = RETRY if now >= self._retry_at else ""
+        return Due(cause, overdue(live.cluster.state(self._pool), now))
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        state = cluster.state(self._pool)
+        self._retry_at = min(retry_at(state, now), next_retry_at(state, now))
+        self.due_at = min(overdue_at(state, now), self._retry_at)
+
+
+class LateReclaims:
+    """A job that keeps cells of others for too long gets none; one that has left them late gets some again."""
+
+    _CHANGES: Final = (
+        facts.WorkerStarted,
+        facts.WorkerExited,
+        facts.PlanAdopted,
+        facts.SettingsChanged,
+        facts.LeaderElected,
+    )
+    """After these other workers may be late than before."""
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+        self._late: frozenset[str] = frozenset()
+        """Jobs that were late at the last look."""
+
+    def see(self, event: Event, _cluster: LiveCluster, _now: float) -> None:
+        if isinstance(event.data, self._CHANGES):
+            self.due_at = -math.inf
+
+    def look(self, live: Live, now: float) -> Due:
+        before, cluster = self._late, live.cluster
+        has_cells = cluster.cells(self._pool) is not None
+        self._late = frozenset(overdue_workers(cluster.state(self._pool), now)) if has_cells else frozenset()
+        return Due(RECLAIM_OVERDUE) if self._late != before else NOTHING
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        has_cells = cluster.cells(self._pool) is not None
+        self.due_at = next_deadline_at(cluster.state(self._pool), now) if has_cells else math.inf
+
+
+def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:
+    """Return whether a fact of a pool, which has been folded, makes a decision due at once."""
+    if not isinstance(fact, facts.WorkerExited):
+        return fact.MAKES_PLAN_DUE
+    plan, jobs, job = cluster.plan(pool), cluster.jobs(pool), cluster.job(fact.job_id)
+    gpus = NO_GPUS if job is None else job.spec.gpus_per_replica
+    return (
+        has_lost_place(fact, gpus, plan, cluster.nodes(pool), cluster.pool(pool).held)
+        or leaves_array(fact.job_id, jobs, plan)
+        or has_freed_gpus(fact, jobs)
+        or begins_backoff(fact, jobs)
+    )

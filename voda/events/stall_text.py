@@ -1,0 +1,66 @@
+"""What a job waits for that no plan can give, as English sentences. Pure."""
+
+from typing import assert_never
+
+from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.stalls import (
+    ContainerWaits,
+    LacksClaims,
+    LacksPods,
+    LostNode,
+    NotBound,
+    NotStarted,
+    OtherGates,
+    PodStays,
+    StallReason,
+    TakenGpus,
+    Unscheduled,
+    WorkersStay,
+)
+
+
+def stall_text(reason: StallReason | None) -> str:
+    """Return what a job waits for, one sentence; empty: for nothing."""
+    match reason:
+        case None:
+            return ""
+        case OtherGates() | NotBound() | NotStarted() | ContainerWaits():
+            return f"{'its launcher' if reason.worker is None else f'worker {reason.worker}'} {_of_pod(reason)}"
+        case LacksPods(said=said) if said:
+            return f"not all of its workers have a pod: {said}"
+        case LacksPods(operator=operator, object=kind):
+            see = f"see whether {operator} runs, and what it says of the {kind} (kubectl describe)"
+            return f"not all of its workers have a pod: {see}"
+        case PodStays(pod=pod, node=node):
+            where = f"its node {node or '(none)'} has not confirmed its end, or a finalizer keeps it"
+            return f"pod {pod} was deleted and does not go: {where}"
+        case WorkersStay(operator=operator):
+            return f"it is suspended and its workers are still there: see whether {operator} runs"
+        case Unscheduled(launcher=pod):
+            return f"its launcher {pod} has no node: kube-scheduler finds none (kubectl describe pod)"
+        case LacksClaims(pod=pod, claims=claims):
+            what = f"worker {pod} has no ResourceClaim for {', '.join(claims)} yet"
+            return f"{what}: see whether kube-controller-manager runs"
+        case LostNode(node=node):
+            return f"node {node} is not there any more"
+        case TakenGpus(node=node, free=free, needed=needed, resource=resource):
+            return f"node {node} has {free:g} {resource} free, workers on it need {needed:g}"
+        case Said(text=text):
+            return text
+        case _:
+            assert_never(reason)
+
+
+def _of_pod(reason: OtherGates | NotBound | NotStarted | ContainerWaits) -> str:
+    match reason:
+        case OtherGates(gates=gates):
+            return f"is not to be placed yet: scheduling gates {', '.join(gates)} are closed"
+        case NotBound(node=node, scheduler=scheduler):
+            return f"may go to {node}, and {scheduler} does not bind it: see whether it runs"
+        case NotStarted(node=node):
+            return f"on {node} has not started yet"
+        case ContainerWaits(node=node, container=container, why=why):
+            what = f"does not start: {why}" if why else "cannot pull its image"
+            return f"on {node}: container {container} {what}"
+        case _:
+            assert_never(reason)
