@@ -89,7 +89,7 @@ def compare(before: CellBook, after: CellBook) -> ConfigurationChanges:
     lost = {then.name: len(then.leafs) - len(now.leafs) for then, now in both if len(now.leafs) < len(then.leafs)}
     return ConfigurationChanges(
         quotas={key: (old[key], new[key]) for key in sorted(old.keys() | new.keys()) if old[key] != new[key]},
-        downgraded=tuple(now.name for then, now in both if then.virtual and not now.virtual),
+        downgraded=tuple(now.name for then, now in both if now.downgraded_by and not then.downgraded_by),
         regained=tuple(now.name for then, now in both if then.downgraded_by and not now.downgraded_by),
         uncounted=lost,
         withdrawn=tuple(name for name, gang in before.gangs.items() if gang.is_waiting),
