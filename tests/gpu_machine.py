@@ -76,7 +76,13 @@ class Up:
 @asynccontextmanager
 async def an_up(home: Path, *, leaves_jobs: bool = False, mps: Path | None = None, **options: Any) -> AsyncIterator[Up]:
     """Yield a service; its jobs end with it, unless it `leaves_jobs`. `mps`: the folder of the pipes of MPS, if any."""
-    fields: dict[str, Any] = {"port": 0, "has_tokens": False, "ratelimit_s": 0.0, "gpu_sharing": "plain", **options}
+    fields: dict[str, Any] = {
+        "port": 0,
+        "has_tokens": False,
+        "settings": {"ratelimit_s": 0.0},
+        "gpu_sharing": "plain",
+        **options,
+    }
     environment = {**base_environment(), "CUDA_MPS_PIPE_DIRECTORY": str(mps or home / "no-mps")}
     async with (
         running(MachineOptions(home=home, environment=environment, **fields)) as service,

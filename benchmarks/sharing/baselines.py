@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 from voda.sharing.rating.pod import PodPlacement
 from voda.sharing.rating.raters import ContainerChoice, Rater, RatingContext
 from voda.sharing.rating.toolkit import first_devices, tightest, touched
@@ -33,7 +33,7 @@ class BestFit(_TightestDevice):
     name: ClassVar[str] = "BestFit"
     title: ClassVar[str] = "The node with the least left"
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         return np.asarray(np.trunc(100 * (1 - 0.5 * after.cpu / _CPU - 0.5 * after.milli.sum(axis=1) / _GPUS)))
 
 
@@ -41,7 +41,7 @@ class DotProduct(_TightestDevice):
     name: ClassVar[str] = "DotProd"
     title: ClassVar[str] = "The node whose free resources are the least like the request"
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         free, left = before.milli.sum(axis=1), after.milli.sum(axis=1)
         cpu = before.cpu * (before.cpu - after.cpu) / _CPU**2
         return np.asarray(np.trunc(100 * (1 - (cpu + free * (free - left) / _GPUS**2) / 2)))
@@ -51,7 +51,7 @@ class GpuPacking(_TightestDevice):
     name: ClassVar[str] = "GpuPacking"
     title: ClassVar[str] = "Devices in use first, then free devices of nodes in use, then free nodes"
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         taken = touched(before, after)
         whole = before.whole
         counts = before.hardware.device_counts[before.index]
@@ -79,7 +79,7 @@ class GpuClustering(_TightestDevice):
         if placement.request.containers:
             self._classes.setdefault(placement.node, set()).add(_class_of(placement.request.total_milli))
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         asked = before.milli.sum(axis=1) - after.milli.sum(axis=1)
         names = (before.hardware.nodes[index].name for index in before.index.tolist())
         known = [self._classes.get(name, set()) for name in names]

@@ -20,7 +20,7 @@ from tests.kube.client import PODS, Key, Object, Refused, key_of
 from tests.kube.memory_server import Change, MemoryServer, refusal_body
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ClusterUnavailable
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import error_of, parse_status
@@ -64,7 +64,7 @@ class PodConnection:
     def __init__(self, truth: TruePods, loop: asyncio.AbstractEventLoop, chance: Random, trouble: Trouble) -> None:
         self.wire = Wire(loop, chance, trouble, "cluster", lambda why: ClusterUnavailable(f"the API server: {why}"))
         self.api: Api = _WiredApi(truth.server, self.wire)
-        self.sight = SharingPods(SHARE_RESOURCES)
+        self.sight = GpuPods(SHARE_RESOURCES)
         self._truth = truth
         self._loop = loop
         self._chance = chance

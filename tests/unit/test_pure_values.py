@@ -72,7 +72,6 @@ SPARSE = (
     "PinSpec",
     "GangAllocation",
     "QuotaSpec",
-    "Settings",
     "VirtualClusterSpec",
     "WorkerCells",
 )

@@ -22,7 +22,7 @@ _ALONE: Final = "its workers get whole {}: {}"
 _PLAIN: Final = "`voda up --gpu-sharing plain` lets jobs share them without MPS (docs/shared-gpus.md)"
 
 
-class GpuShares:
+class ShareAdmission:
     """Decides of each manifest; `mps` returns whether MPS runs, for jobs of a single user."""
 
     def __init__(self, sharing: GpuSharing, *, has_gpus: bool, mps: Callable[[], bool]) -> None:

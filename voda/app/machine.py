@@ -17,7 +17,7 @@ from voda import config
 from voda.accounts import Account, Accounts
 from voda.api.admission import CallerLimits
 from voda.api.unix_socket import MOST_BYTES
-from voda.app.gpu_sharing import GpuShares, GpuSharing
+from voda.app.gpu_sharing import GpuSharing, ShareAdmission
 from voda.app.reachability import program_warnings
 from voda.auth.local_users import own_name
 from voda.auth.tokens import ADMIN, Authenticator
@@ -181,10 +181,10 @@ class Machine:
             )
         self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
 
-    def gpu_shares(self) -> GpuShares:
+    def gpu_shares(self) -> ShareAdmission:
         """Return what decides which jobs get a part of a GPU."""
         has_gpus = any(map(share_devices, self.pools.values()))
-        return GpuShares(self._options.gpu_sharing, has_gpus=has_gpus, mps=lambda: bool(self._mps()))
+        return ShareAdmission(self._options.gpu_sharing, has_gpus=has_gpus, mps=lambda: bool(self._mps()))
 
     def description(self) -> Sequence[str]:
         pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]

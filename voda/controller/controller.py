@@ -141,13 +141,14 @@ class Controller:
     async def _look(self) -> None:
         """Look at the triggers that are due, in their order."""
         for trigger in self._triggers:
-            if self._clock.now() >= trigger.due_at:
-                due = trigger.look(self.live, self._clock.now())
+            if (now := self._clock.now()) >= trigger.due_at:
+                due = trigger.look(self.live, now)
                 self.request_decision(due.cause)
                 if due.facts:
                     await self._stream.append(due.facts)
                     await self.catch_up()
-                trigger.arm(self.live.cluster, self._clock.now())
+                # As of the same instant: what falls due meanwhile is found by the next look.
+                trigger.arm(self.live.cluster, now)
 
     def _decide_at(self) -> float:
         """Return when to decide: once there is a cause, and it is not too early; infinite: there is none."""

@@ -33,7 +33,7 @@ from voda.events.types import JobCancelRequested
 from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
 from voda.planner.eligibility import overdue_workers
 from voda.projections.live import Live
-from voda.reconcilers.resync import missing_facts
+from voda.reconcilers.resync import Sighting, sightings
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.work_queue import WorkQueue
@@ -83,7 +83,7 @@ class PoolLoop:
         """The facts of the first notices, once an attempt to record them was made."""
         self._is_stale = True
         """Whether the cluster may differ from the plan."""
-        self._unconfirmed: tuple[Notice, ...] = ()
+        self._unconfirmed: Sequence[Sighting] = ()
         """Facts that the last resync found missing for the first time."""
         self._resync_at = math.inf
 
@@ -155,10 +155,10 @@ class PoolLoop:
         # Earlier notices are part of this observation.
         self._notices.clear()
         self._unwritten = ()
-        missing = missing_facts(await self._state(), observed)
+        missing = sightings(await self._state(), observed)
         # The log may know of objects that the cluster's view lacks for a moment: only a second observation cancels.
-        cancels = tuple(fact for fact in missing if isinstance(fact, JobCancelRequested))
-        facts = [fact for fact in missing if fact not in cancels]
+        cancels = [each for each in missing if isinstance(each.fact, JobCancelRequested)]
+        facts = [each.fact for each in missing if each not in cancels]
         await self._watcher.record(facts)
         self.is_leading = True
         # Nothing that a former leadership in this process knew may still hold.
@@ -223,14 +223,15 @@ class PoolLoop:
         """Record every fact that two observations in a row show and the log lacks."""
         observed = await self._cluster.observe()
         await self._record()
-        missing = missing_facts(await self._state(), observed)
-        confirmed = [fact for fact in missing if fact in self._unconfirmed]
+        missing = sightings(await self._state(), observed)
+        unconfirmed = [each for each in missing if each not in self._unconfirmed]
+        confirmed = [each.fact for each in missing if each not in unconfirmed]
         if confirmed:
             counts = ",".join(f"{kind}:{n}" for kind, n in Counter(fact.TYPE for fact in confirmed).items())
             _log.warning("resync recorded pool=%s facts=%s", self.pool, counts)
             await self._watcher.record(confirmed)
         self._report_resync(len(confirmed))
-        self._unconfirmed = tuple(fact for fact in missing if fact not in confirmed)
+        self._unconfirmed = unconfirmed
         self._is_stale = True
         self._resync_at = self._next_resync_at()
 

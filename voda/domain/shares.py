@@ -19,7 +19,7 @@ class PodShares(Struct, frozen=True, kw_only=True):
     assigned_at: float
 
 
-class ShareRequest(Struct, frozen=True, kw_only=True):
+class PendingRequest(Struct, frozen=True, kw_only=True):
     """What a pod waits for that jobs can spare."""
 
     pod: str
@@ -56,7 +56,7 @@ class SharingNode(Struct, kw_only=True):
     """Of its stream in the log: who appends to it at this version knows all shares of the node."""
     pods: dict[str, PodShares] = {}
     """By uid."""
-    requests: dict[str, ShareRequest] = {}
+    requests: dict[str, PendingRequest] = {}
     """By uid of the pod; of those that have no GPUs yet."""
 
     @property

@@ -28,7 +28,7 @@ _MILLI_PER_CORE: Final = 10
 """`gpu-core` counts hundredths of a GPU."""
 
 
-class SharingPod(Struct, frozen=True, kw_only=True):
+class ExtenderPod(Struct, frozen=True, kw_only=True):
     """A pod that asks for GPUs or shares."""
 
     uid: str
@@ -84,7 +84,7 @@ class ShareVerbs:
         self._closed = closed
         self._changes = changes
 
-    def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
+    def filter(self, pod: ExtenderPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the best nodes where the pod's GPUs are free, and why they are not on each of those without."""
         wanted, unfit = self._choice(pod, names, self._most)
         failed, final = dict[str, str](), dict[str, str]()
@@ -98,16 +98,16 @@ class ShareVerbs:
             failed_and_unresolvable_nodes=final,
         )
 
-    def has_room(self, pod: SharingPod) -> bool:
+    def has_room(self, pod: ExtenderPod) -> bool:
         """Say whether the pod's GPUs are free on some node."""
         return bool(self._choice(pod, tuple(self._accounts)).wanted)
 
-    def prioritize(self, pod: SharingPod, names: Sequence[str]) -> Sequence[HostPriority]:
+    def prioritize(self, pod: ExtenderPod, names: Sequence[str]) -> Sequence[HostPriority]:
         """Return how much each node is preferred; those without room the least."""
         wanted = self._choice(pod, names).wanted
         return [HostPriority(name, wanted.get(name, 0)) for name in names]
 
-    def preempt(self, pod: SharingPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+    def preempt(self, pod: ExtenderPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """Return the nodes, with kube-scheduler's victims, where the pod's GPUs are free once these have left."""
         self._chooser.follow(self._accounts, pod.request, self._changes)
         victims = _victims(arguments)
@@ -115,7 +115,7 @@ class ShareVerbs:
             {name: each for name, each in victims.items() if self._fits_without(pod, name, each)}
         )
 
-    def gpus(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus] | str:
+    def gpus(self, pod: ExtenderPod, node: str) -> Mapping[str, ContainerGpus] | str:
         """Return the GPUs of each container on a node, or why it gets none there."""
         if node in self._closed:
             return self._closed[node]
@@ -129,7 +129,7 @@ class ShareVerbs:
             for (name, request), gpus in zip(pod.requests.items(), found, strict=True)
         }
 
-    def _choice(self, pod: SharingPod, names: Sequence[str], most: int = 0) -> NodeChoice:
+    def _choice(self, pod: ExtenderPod, names: Sequence[str], most: int = 0) -> NodeChoice:
         self._chooser.follow(self._accounts, pod.request, self._changes)
         open_ = tuple(name for name in names if name not in self._closed) if self._closed else tuple(names)
         found = self._chooser.choice(open_, pod.request, pod.uid, most=most)
@@ -140,7 +140,7 @@ class ShareVerbs:
             {**wanted, pod.has_gpus_on: HIGHEST}, [name for name in found.unfit if name != pod.has_gpus_on]
         )
 
-    def _fits_without(self, pod: SharingPod, node: str, victims: MetaVictims) -> bool:
+    def _fits_without(self, pod: ExtenderPod, node: str, victims: MetaVictims) -> bool:
         account, leaving = self._accounts.get(node), {each.uid for each in victims.pods}
         if account is None or node in self._closed:
             return False

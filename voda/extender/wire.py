@@ -20,12 +20,12 @@ class _NamedNode(Struct, frozen=True):
     name: str = ""
 
 
-class _ListedNode(Struct, frozen=True):
+class _NodeItem(Struct, frozen=True):
     metadata: _NamedNode = _NamedNode()
 
 
 class _NodeItems(Struct, frozen=True):
-    items: tuple[_ListedNode, ...] | None = None
+    items: tuple[_NodeItem, ...] | None = None
 
 
 class ExtenderArgs(Struct, frozen=True, rename="lower"):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
-from voda.domain.shares import PodShares, ShareRequest, SharingNode
+from voda.domain.shares import PendingRequest, PodShares, SharingNode
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
@@ -149,7 +149,7 @@ def _requested(accounts: ShareAccounts, fact: facts.ShareRequested, event: Event
     node.version = event.version
     accounts._changed(fact.node)
     if fact.containers and not (accounts.node_of(fact.pod_uid) or fact.pod_uid in accounts._requested_of):
-        node.requests[fact.pod_uid] = ShareRequest(
+        node.requests[fact.pod_uid] = PendingRequest(
             pod=fact.pod, containers=fact.containers, requested_at=event.recorded_at
         )
         accounts._requested_of[fact.pod_uid] = fact.node

@@ -7,6 +7,8 @@ nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from voda.cluster.port import Notice, Observed
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -16,6 +18,28 @@ from voda.events import types as facts
 
 _PHASE_CAUSES: Final[Mapping[Phase, facts.ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
 _END_CAUSES: Final[Mapping[type, facts.ExitCause]] = {facts.JobCompleted: "finished", facts.JobFailed: "failed"}
+
+
+class Sighting(Struct, frozen=True):
+    """A fact that the log lacks, as one observation shows it.
+
+    Two in a row confirm each other only where both are about the same object: the next one of a job may be as invisible
+    for a moment as the former one was for good.
+    """
+
+    fact: Notice
+    uid: str
+    """The object of the fact's job, as the log had it; empty: it had none, or the fact is about no job."""
+
+
+def sightings(state: ClusterState, observed: Observed) -> Sequence[Sighting]:
+    """Return the missing facts, each with the object that it is about."""
+    return [Sighting(fact, _uid(state, fact)) for fact in missing_facts(state, observed)]
+
+
+def _uid(state: ClusterState, fact: Notice) -> str:
+    job = state.jobs.get(getattr(fact, "job_id", ""))
+    return job.uid if job is not None else ""
 
 
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:

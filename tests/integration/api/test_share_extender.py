@@ -26,7 +26,7 @@ from voda.clock import VirtualClock
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
 from voda.operator.pod_ports import PodPorts
@@ -81,7 +81,7 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
         shares = ShareExtender(
             journal=backend.journal,
             binding=PodBinding(MemoryApi(server)),
-            pods=SharingPods(SHARE_RESOURCES),
+            pods=GpuPods(SHARE_RESOURCES),
             chooser=GpuChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )

@@ -18,7 +18,7 @@ from tests.waiting import is_alive, until
 from voda import process_table
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local import job_replicas
-from voda.cluster.local.device_claims import DeviceClaims
+from voda.cluster.local.device_holders import DeviceHolders
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import replica
 from voda.cluster.local.processes.replica_folder import Exit, ReplicaFolder
@@ -416,7 +416,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeviceClaims, "_write_files", full)
+        patched.setattr(DeviceHolders, "_write_files", full)
         with pytest.raises(ClusterUnavailable):
             await ground.start(an_mpi_job("a", FOREVER), workers=2)
     await ground.start(an_mpi_job("b", FOREVER), workers=4)

@@ -16,7 +16,7 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.needs import needs
 from tests.waiting import DEADLINE_S, is_alive, until
-from voda.cluster.local import cluster, device_claims
+from voda.cluster.local import cluster, device_holders
 from voda.cluster.local import folder as folder_module
 from voda.cluster.local.context import TRY_AGAIN_S
 from voda.cluster.local.folder import JobFolder, marked_job_ids
@@ -85,7 +85,7 @@ async def test_looks_at_processes_that_hang_keep_no_thread_from_others(
     tmp_path: Path, looking: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What /proc says of a process that waits for a dead file server never comes."""
-    monkeypatch.setattr(device_claims, "FIND_S", 0.01)
+    monkeypatch.setattr(device_holders, "FIND_S", 0.01)
     with ThreadPoolExecutor(1) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         async with a_ground(tmp_path) as ground:

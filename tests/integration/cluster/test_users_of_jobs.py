@@ -24,7 +24,7 @@ from tests.waiting import is_alive, until, wait_until
 from voda import process_table
 from voda.accounts import Account, account_of
 from voda.cluster.job_folders import LocalJobFolders
-from voda.cluster.local import device_claims
+from voda.cluster.local import device_holders
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.local.processes.marked import MarkedProcess
@@ -231,7 +231,7 @@ async def test_launcher_of_a_user_gets_into_its_workers_by_the_agent(folder: Pat
 async def test_worker_that_was_taken_away_is_free_though_an_unmarked_process_keeps_its_lock(
     folder: Path, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_claims, "_SPARE_S", 0.5)
+    monkeypatch.setattr(device_holders, "_SPARE_S", 0.5)
     finders: list[threading.Thread] = []
 
     find_holders = ReplicaFolder.find_users_lock_holders

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from voda.app.gpu_sharing import GpuShares, GpuSharing
+from voda.app.gpu_sharing import GpuSharing, ShareAdmission
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import GpuRequest
 from voda.manifests.parse import ParsedManifest, parse
@@ -28,7 +28,7 @@ def a_manifest(
 def counted(
     manifest: dict[str, Any], sharing: GpuSharing = "auto", *, has_gpus: bool = True, mps: bool = True
 ) -> ParsedManifest:
-    return GpuShares(sharing, has_gpus=has_gpus, mps=lambda: mps).counted(parse(manifest))
+    return ShareAdmission(sharing, has_gpus=has_gpus, mps=lambda: mps).counted(parse(manifest))
 
 
 def test_job_that_asks_for_a_part_gets_it_and_no_whole_gpu() -> None:
@@ -46,7 +46,7 @@ def test_job_that_asks_for_whole_gpus_by_core_gets_so_many() -> None:
 
 def test_job_that_asks_for_no_part_stays_as_it_is() -> None:
     parsed = parse(a_manifest({"nvidia.com/gpu": 2}))
-    assert GpuShares("plain", has_gpus=True, mps=bool).counted(parsed) is parsed
+    assert ShareAdmission("plain", has_gpus=True, mps=bool).counted(parsed) is parsed
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_job_that_cannot_have_a_part_gets_whole_gpus_and_is_told_why(
     ],
 )
 def test_machine_says_how_its_gpus_are_shared(sharing: GpuSharing, has_gpus: bool, mps: bool, line: str) -> None:
-    shares = GpuShares(sharing, has_gpus=has_gpus, mps=lambda: mps)
+    shares = ShareAdmission(sharing, has_gpus=has_gpus, mps=lambda: mps)
     told = shares.description()
     assert (len(told), "".join(told).startswith(line)) == (int(has_gpus), True)
 

@@ -29,6 +29,7 @@ from voda.events.types import (
     JobHaltRequested,
     JobProgressed,
     JobQueueLevelChanged,
+    JobStalled,
     JobSubmitted,
     LeaderElected,
     NodeChanged,
@@ -49,9 +50,9 @@ from voda.timetravel.verify import verify
 class Stage:
     """A controller on a memory store, with two GPUs and a clock that the test moves."""
 
-    def __init__(self, policies: Mapping[str, Policy] | None = None) -> None:
+    def __init__(self, policies: Mapping[str, Policy] | None = None, clock: VirtualClock | None = None) -> None:
         self.store = MemoryStore()
-        self.clock = VirtualClock(1000.0)
+        self.clock = clock or VirtualClock(1000.0)
         self.policies = policies or {}
         self.telemetry = RecordingTelemetry()
         self.controller = self.a_controller()
@@ -102,6 +103,14 @@ class Stage:
 
     async def plans(self) -> list[PlanAdopted]:
         return [event.data for event in await self.recorded(PlanAdopted) if isinstance(event.data, PlanAdopted)]
+
+
+class PassingClock(VirtualClock):
+    """A clock that a millisecond passes on between two readings."""
+
+    def now(self) -> float:
+        self.move_to(super().now() + 0.001)
+        return super().now()
 
 
 @pytest.fixture
@@ -818,3 +827,23 @@ async def test_job_in_backoff_leaves_its_gpus_to_others_and_is_planned_anew_at_i
     await stage.step_at(1008)
     assert list(cluster.plan("default").placement) == ["a"]
     assert (await verify(stage.store)).difference is None
+
+
+@pytest.mark.parametrize("early_ms", range(1, 13))
+async def test_job_whose_next_try_comes_while_others_are_looked_at_is_planned_then(early_ms: int) -> None:
+    stage = Stage(clock=PassingClock(1000.0))
+    await stage.begin(ratelimit_s=0.0)
+    await stage.add(JobSubmitted(spec=a_spec("a", min_replicas=2, max_replicas=2, requested_replicas=2)))
+    await stage.controller.step()
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    await stage.add(WorkerExited(job_id="a", workers=(0, 1), cause="failed", retry_at=1008.0))
+    await stage.controller.step()
+    cluster = stage.controller.live.cluster
+    assert not cluster.plan("default").placement
+    # It has the controller look, and makes no plan due.
+    await stage.add(JobStalled(job_id="a"))
+    due_at = await stage.step_at(1008 - early_ms / 1000)
+    if not cluster.plan("default").placement:
+        assert due_at <= 1008.1
+        await stage.step_at(max(due_at, stage.clock.now()))
+    assert cluster.plan("default").placement == {"a": ("n1", "n1")}

@@ -9,6 +9,7 @@ from tests.builders import a_node, a_spec
 from tests.leases import ended
 from tests.telemetry import RecordingTelemetry
 from tests.virtual_time import now_s, virtually
+from tests.waiting import until
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import RESYNC_S, PoolLoop
@@ -115,6 +116,23 @@ def test_job_when_its_object_is_gone_at_two_looks_is_canceled_and_ended() -> Non
             JobCanceled(job_id="a"),
         ]
         assert stage.cluster.workers() == {}
+        await ended(leading)
+
+    virtually(play())
+
+
+def test_job_when_its_former_object_and_then_the_next_one_is_not_seen_once_is_not_canceled() -> None:
+    async def play() -> None:
+        stage = Stage()
+        leading = await stage.lead()
+        await stage.add(JobRegistered(job_id="a", uid="", reason="it had ended by itself"))
+        await stage.add(JobRegistered(job_id="a", uid="u2", kind="MPIJob"))
+        looks = stage.cluster.looks
+        await until(lambda: stage.cluster.looks > looks)
+        stage.cluster.objects = {"a": "u2"}
+        await asyncio.sleep(3 * RESYNC_S)
+        assert await stage.facts(JobCancelRequested) == []
+        assert set(stage.cluster.workers()) == {"a"}
         await ended(leading)
 
     virtually(play())

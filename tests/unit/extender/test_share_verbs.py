@@ -7,7 +7,7 @@ import pytest
 from tests.sharing import share
 from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.domain.shares import PodShares, SharingNode
-from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.sharing.rating.gpu_chooser import HIGHEST, GpuChooser
 from voda.sharing.rating.raters import RATERS
 
@@ -30,8 +30,8 @@ def verbs(used: Mapping[str, int], closed: Mapping[str, str] | None = None, *, m
     return ShareVerbs(GpuChooser(RATERS["binpack"]), accounts(used), closed or {}, most=most)
 
 
-def a_pod(milli: int = 300, *, has_gpus_on: str = "") -> SharingPod:
-    return SharingPod(uid="u", key="ns/u", requests={"main": share(milli)}, has_gpus_on=has_gpus_on)
+def a_pod(milli: int = 300, *, has_gpus_on: str = "") -> ExtenderPod:
+    return ExtenderPod(uid="u", key="ns/u", requests={"main": share(milli)}, has_gpus_on=has_gpus_on)
 
 
 USED = {"a": 0, "b": 500, "full": 900, "c": 300, "d": 100}

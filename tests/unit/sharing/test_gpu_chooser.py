@@ -11,7 +11,7 @@ from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import GpuRemainder, PodShares, SharingNode
 from voda.sharing.rating.gpu_chooser import HIGHEST, GpuChooser
-from voda.sharing.rating.nodes import Floats, NodeRows
+from voda.sharing.rating.nodes import Floats, NodeArrays
 from voda.sharing.rating.pod import PodRequest
 from voda.sharing.rating.raters import RATERS, RatingContext
 from voda.sharing.rating.raters.binpack import Binpack
@@ -83,7 +83,7 @@ class CountingBinpack(Binpack):
     def __init__(self) -> None:
         self.scored = 0
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         self.scored += len(before.index)
         return super().score(before, after, context)
 

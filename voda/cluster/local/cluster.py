@@ -14,7 +14,7 @@ from typing import Final
 from voda import process_table
 from voda.accounts import Account
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, LocalClusterConfig, LocalContext
-from voda.cluster.local.device_claims import claim_of_left, pod_of
+from voda.cluster.local.device_holders import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids

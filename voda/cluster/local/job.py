@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from voda.cluster.local.command import path_of
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext, Timer
-from voda.cluster.local.device_claims import DeviceClaims
+from voda.cluster.local.device_holders import DeviceHolders
 from voda.cluster.local.exit_policy import (
     deadline_at,
     decide_exit,
@@ -56,7 +56,7 @@ class LocalJob:
         self._context = context
         self.state = JobState(context, folder, record)
         self.replicas = JobReplicas(self.state, on_exit=self._on_exit, settle=self.settle)
-        self._claims = DeviceClaims(self.state, self.replicas, settle=self.settle)
+        self._claims = DeviceHolders(self.state, self.replicas, settle=self.settle)
         self._next_look = Timer(self.state.later, self.settle)
         self._deadline = Timer(self.state.later, self._check_deadline)
         self._is_failing = False

@@ -18,7 +18,7 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
 from voda.domain.gpus import ContainerGpus
-from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.operator.sharing.claims.claimants import Claimants
 from voda.operator.sharing.claims.verdicts import scheduler_of, verdict
@@ -161,7 +161,7 @@ class PodExplanations:
             requests = share_requests(pod, names)
         except InvalidInput as error:
             return replace(found, reason=str(error))
-        asking = SharingPod(uid=found.pod_uid, key=found.pod, requests=requests)
+        asking = ExtenderPod(uid=found.pod_uid, key=found.pod, requests=requests)
         found = replace(found, asks_for=asking.text())
         if not self.is_extender:
             return replace(found, reason="voda places no pods that ask for GPUs: set sharing.enabled of voda serve")
@@ -172,7 +172,7 @@ class PodExplanations:
             return replace(found, reason=f"it was bound by others, and its GPUs of {found.node} are not recorded yet")
         return replace(found, reason=self._room(pod, asking))
 
-    def _room(self, pod: Pod, asking: SharingPod) -> str:
+    def _room(self, pod: Pod, asking: ExtenderPod) -> str:
         accounts = self.shares()
         names = [name for name, account in accounts.nodes.items() if account.devices and not account.is_claimed]
         answer = ShareVerbs(self._choosers[1], accounts.nodes, self._closed.now(accounts)).filter(asking, names)

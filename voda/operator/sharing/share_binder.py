@@ -18,12 +18,12 @@ from voda.application.journal import Journal
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import gpu_annotations, share_requests
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
 from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
-from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.extender.wire import ExtenderBindingArgs
 from voda.projections.shares import ShareAccounts
 
@@ -39,7 +39,7 @@ class ShareBinder:
         self,
         journal: Journal,
         pods: PodBinding,
-        mirror: SharingPods,
+        mirror: GpuPods,
         placement: Callable[[], Awaitable[ShareVerbs]],
     ) -> None:
         self._journal = journal
@@ -83,7 +83,7 @@ class ShareBinder:
         if former not in ("", node):
             pod = await self._pods.withdraw(pod, self._journal.clock.new_id())
             await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
-        asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
+        asking = ExtenderPod(uid=uid, key=pod.metadata.key, requests=requests)
         async with self._turn(node):
             shares = await self._assign(asking, node)
         await self._pods.bind(pod, node, gpu_annotations(shares))
@@ -96,7 +96,7 @@ class ShareBinder:
         """
         return self._turns.setdefault(node, asyncio.Lock())
 
-    async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus]:
+    async def _assign(self, pod: ExtenderPod, node: str) -> Mapping[str, ContainerGpus]:
         """Have the pod's share of a node in the log, and return it."""
         placement = await self._placement()
         account = self._accounts.nodes.get(node, SharingNode())

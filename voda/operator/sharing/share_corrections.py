@@ -23,12 +23,12 @@ from voda.cluster.kubernetes.state.shared_gpus import (
     share_on,
     share_requests,
 )
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
-from voda.extender.share_verbs import SharingPod
+from voda.extender.share_verbs import ExtenderPod
 from voda.projections.shares import ShareAccounts
 
 UNBOUND_S: Final = 60.0
@@ -37,7 +37,7 @@ GONE_S: Final = 300.0
 """For so long GPUs may be away: a kubelet that starts again offers none for a moment."""
 _CLAIMED: Final = "the node's GPUs are claimed (dynamic resource allocation)"
 
-Choose = Callable[[SharingNode, SharingPod], Mapping[str, ContainerGpus] | str]
+Choose = Callable[[SharingNode, ExtenderPod], Mapping[str, ContainerGpus] | str]
 """Returns the GPUs of a pod by the rater, on a node with that account, or why there are none."""
 
 
@@ -98,7 +98,7 @@ def unrecorded(account: SharingNode, pods: Mapping[str, Pod], names: ShareResour
 class ClosedNodes:
     """Follows which nodes have pods whose GPUs the log does not know: who knows what is left there."""
 
-    def __init__(self, pods: SharingPods) -> None:
+    def __init__(self, pods: GpuPods) -> None:
         self._pods = pods
         self._found: dict[str, str] = {}
         self._lacking: set[str] = set()
@@ -202,5 +202,5 @@ def _gpus(pod: Pod, trial: SharingNode, node: NodeToCorrect) -> Mapping[str, Con
         return str(error)
     named = annotated_gpus(pod, requests, len(trial.devices))
     if named is None:
-        return node.choose(trial, SharingPod(uid=pod.metadata.uid, key=pod.metadata.key, requests=requests))
+        return node.choose(trial, ExtenderPod(uid=pod.metadata.uid, key=pod.metadata.key, requests=requests))
     return trial.refusal(named) or named

@@ -13,9 +13,9 @@ from voda.application.journal import Journal
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ClusterUnavailable, InvalidInput, VodaError
-from voda.extender.share_verbs import ShareVerbs, SharingPod, gpu_states
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs, gpu_states
 from voda.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -39,7 +39,7 @@ class ShareExtender:
 
     journal: Journal
     binding: PodBinding
-    pods: SharingPods
+    pods: GpuPods
     """Of this replica's mirror."""
     chooser: GpuChooser
     is_synced: Callable[[], bool]
@@ -101,7 +101,7 @@ class ShareExtender:
     def _accounts(self) -> ShareAccounts:
         return self.journal.view.live.cluster.shares
 
-    def _pod(self, text: msgspec.Raw) -> SharingPod:
+    def _pod(self, text: msgspec.Raw) -> ExtenderPod:
         try:
             pod = read(text, Pod)
         except Unreadable as error:
@@ -113,7 +113,7 @@ class ShareExtender:
         if not (requests := share_requests(pod, self.pods.names)):
             names = ", ".join((*self.pods.names.core, *self.pods.names.memory))
             raise InvalidInput(f"pod {pod.metadata.key} asks for no GPUs: expected some of {names}")
-        return SharingPod(uid=uid, key=pod.metadata.key, requests=requests, has_gpus_on=self._accounts.node_of(uid))
+        return ExtenderPod(uid=uid, key=pod.metadata.key, requests=requests, has_gpus_on=self._accounts.node_of(uid))
 
     async def _placement(self) -> ShareVerbs:
         if not self.is_synced():

@@ -14,7 +14,7 @@ from typing import Final
 from voda.application.journal import Journal
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.concurrency import log_unexpected
 from voda.domain.errors import (
     ActionRefused,
@@ -26,7 +26,7 @@ from voda.domain.errors import (
 )
 from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
-from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.operator.sharing.share_corrections import (
     GONE_S,
     ClosedNodes,
@@ -57,7 +57,7 @@ class ShareReconciler:
 
     journal: Journal
     binding: PodBinding
-    pods: SharingPods
+    pods: GpuPods
     rater: Rater
     look_s: float = 1.0
     """From one round to the next."""
@@ -150,7 +150,7 @@ class ShareReconciler:
             return False
         return now - self._lost_since.setdefault(node, now) >= GONE_S
 
-    def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, ContainerGpus] | str:
+    def _choose(self, account: SharingNode, pod: ExtenderPod) -> Mapping[str, ContainerGpus] | str:
         return ShareVerbs(GpuChooser(self.rater), {"": account}, {}).gpus(pod, "")
 
     def _tell_refused(self, node: str, refused: Mapping[str, str]) -> None:

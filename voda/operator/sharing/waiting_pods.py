@@ -15,9 +15,9 @@ from voda.backoff import Backoff
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, NotFound
-from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, PodRequest
 
@@ -33,7 +33,7 @@ class PodWaker:
     """The pods of the mirror that kube-scheduler has put aside."""
 
     binding: PodBinding
-    pods: SharingPods
+    pods: GpuPods
     chooser: GpuChooser
     _woken: dict[str, int] = field(default_factory=dict, init=False)
     """Uid -> position of the log when it was woken last."""
@@ -75,13 +75,13 @@ class PodWaker:
     def _is_due(self, uid: str, position: int, now: float) -> bool:
         return self._woken.get(uid, -1) != position and self._backoff.is_due(uid, now)
 
-    def _asking(self, pod: Pod) -> SharingPod | None:
+    def _asking(self, pod: Pod) -> ExtenderPod | None:
         """Return what a pod asks for; None where that can never be."""
         try:
             requests = share_requests(pod, self.pods.names)
         except InvalidInput:
             return None
-        return SharingPod(uid=pod.metadata.uid, key=pod.metadata.key, requests=requests) if requests else None
+        return ExtenderPod(uid=pod.metadata.uid, key=pod.metadata.key, requests=requests) if requests else None
 
     async def _touch(self, pod: Pod, position: int) -> None:
         try:

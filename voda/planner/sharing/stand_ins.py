@@ -1,9 +1,9 @@
 """Shared GPUs as decisions see them: a job of one GPU stands in for those who share it.
 
 A decision sees a stand-in for each GPU (`tenants` says which there are), and none of the jobs that share it; `answers`
-gives each of them what the stand-in got. In a pool without virtual clusters, GPUs at work have none: they are settled,
-no plan takes them away, and for policies they are others'. In one with virtual clusters each is a whole cell, and one
-with a guarantee on which a job runs gives way to nobody: its stand-in has the highest priority.
+gives each of them what the stand-in got. In a pool without virtual clusters, GPUs at work, or beside pods, have none:
+they are settled, no plan takes them away, and for policies they are others'. In one with virtual clusters each is a
+whole cell, and one with a guarantee on which a job runs gives way to nobody: its stand-in has the highest priority.
 """
 
 import math
@@ -77,7 +77,9 @@ def with_stand_ins(candidates: Candidates) -> StandIns:
 
 
 def _is_settled(view: ClusterState, gpu: SharedGpu) -> bool:
-    return view.cells is None and gpu.is_at_work and (gpu.node in view.closed_nodes or is_open(view, gpu.node))
+    # What pods leave of a GPU is nobody's whole GPU.
+    stays = view.cells is None and (gpu.is_at_work or gpu.is_beside_others)
+    return stays and (gpu.node in view.closed_nodes or is_open(view, gpu.node))
 
 
 def _stand_in(view: ClusterState, gpu: SharedGpu, too_small: Mapping[int, Mapping[str, NodeRefusal]]) -> Job:

@@ -43,6 +43,8 @@ class SharedGpu:
     jobs: list[Job] = field(default_factory=list)
     is_at_work: bool = False
     """Whether one of its jobs runs there."""
+    is_beside_others: bool = False
+    """Whether pods that are no jobs have parts of it."""
 
     @property
     def job_id(self) -> str:
@@ -150,7 +152,8 @@ class _Draft:
         if gpu is None:
             gpu = self._new(job, node, devices, number)
         gpu.add(job)
-        gpu.is_at_work = gpu.is_at_work or bool(job.workers)
+        # One that moves is at work elsewhere.
+        gpu.is_at_work = gpu.is_at_work or node in job.workers.values()
         # Those who keep their GPUs come before all who look for one: then it is read once.
         self._open = None
         if number is not None:
@@ -173,13 +176,21 @@ class _Draft:
 
     def _new(self, job: Job, node: str, devices: tuple[tuple[int, ...], ...], number: int | None) -> SharedGpu:
         account = self._view.shares.get(node)
-        size, used = self._sizes.get(node, -1), (0, 0)
+        size, used, others = self._sizes.get(node, -1), (0, 0), list[GpuRequest]()
         if account is not None and number is not None:
             size = account.devices[number].memory_mib if number < len(account.devices) else 0
             others = list(_others_of(account, number, self._known))
             used = sum(each.milli_each for each in others), sum(each.memory_mib for each in others)
         self.gpus.append(
-            SharedGpu(owner=self._owner(job), node=node, devices=devices, number=number, memory_mib=size, used=used)
+            SharedGpu(
+                owner=self._owner(job),
+                node=node,
+                devices=devices,
+                number=number,
+                memory_mib=size,
+                used=used,
+                is_beside_others=bool(others),
+            )
         )
         return self.gpus[-1]
 

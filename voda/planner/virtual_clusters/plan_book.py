@@ -93,14 +93,14 @@ class PlanBook:
             unused = unused_book(view.cells, there)
             self._is_settled = self._is_settled and unused is self._unused
             self._unused, self._cells, self._nodes, self.open_nodes = unused, view.cells, there, None
-        if self._is_settled and self._gangs == view.gangs:
+        # Until it has followed, nothing is certain: a failure on the way leaves a book that is made anew.
+        was_settled, self._is_settled = self._is_settled, False
+        is_settled = was_settled and [*self._gangs.items()] == [*view.gangs.items()]
+        if is_settled:
             touched = self._touched(view)
-            self._is_settled = all(self._settle(job) for job in self._come(view, touched))
+            is_settled = all(self._settle(job) for job in self._come(view, touched))
             self._note(view, touched)
-        else:
-            self._is_settled = False
-        if not self._is_settled:
-            self._make(view)
+        self._is_settled = is_settled or self._make(view)
         for books in self.book.free.values():
             books.sort()
 
@@ -164,8 +164,11 @@ class PlanBook:
                 guaranteed, idle = self.parts.get(job_id, ((), ()))
                 self.jobs.put(job, self.book.quotas, sure=len(guaranteed), lent=len(idle))
 
-    def _make(self, view: ClusterState) -> None:
-        """Make the book anew: gangs first, then guaranteed workers, then the others from the oldest job on."""
+    def _make(self, view: ClusterState) -> bool:
+        """Make the book anew: gangs first, then guaranteed workers, then the others from the oldest job on.
+
+        Return whether all workers have the cells that the plan names.
+        """
         self.book, self._gangs, self.jobs = self._unused.copy(), view.gangs, PoolJobs()
         for each in (self._planned, self._known, self.workers, self.parts):
             each.clear()
@@ -191,7 +194,7 @@ class PlanBook:
             self.parts.pop(job_id, None)
             self.jobs.kept.drop(job_id)
         self._note(view, touched)
-        self._is_settled = not self.elsewhere
+        return not self.elsewhere
 
     def _take(self, job: PlannedJob, *, are_guaranteed: bool) -> set[str]:
         """Let workers of a job have cells as near to those that the plan names as can be; return who has others."""

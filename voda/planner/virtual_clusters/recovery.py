@@ -38,9 +38,12 @@ def recover(
     else:
         planned.follow(view)
     held = gang_leafs(view)
-    usable, foreign = planned.open_nodes or _open_nodes(view, planned.book.topology.leafs_on, held)
-    # Without gangs and closed nodes they follow from the nodes alone.
-    planned.open_nodes = None if held or view.closed_nodes else (usable, foreign)
+    # Without gangs and closed nodes they follow from the nodes alone; a closed one that is full may be equal to an open
+    # one.
+    is_plain = not (held or view.closed_nodes)
+    known = planned.open_nodes if is_plain else None
+    usable, foreign = known or _open_nodes(view, planned.book.topology.leafs_on, held)
+    planned.open_nodes = (usable, foreign) if is_plain else None
     draft = CellDraft(
         view=view,
         book=planned.book.copy(),

@@ -10,7 +10,7 @@ import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import GpuRemainder
-from voda.sharing.rating.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeRows, hardware_of
+from voda.sharing.rating.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeArrays, hardware_of
 from voda.sharing.rating.pod import PodPlacement
 
 
@@ -31,11 +31,11 @@ class Fleet:
         fleet.free, fleet.changes, fleet.changed_at = self.hardware.total.copy(), 0, np.zeros_like(self.changed_at)
         return fleet
 
-    def rows(self, index: Ints | None = None) -> NodeRows:
+    def rows(self, index: Ints | None = None) -> NodeArrays:
         """Return what is free on the nodes of an index, all by default; the answer is a copy."""
         if index is None:
-            return NodeRows(self.hardware, np.arange(len(self.free)), self.free.copy())
-        return NodeRows(self.hardware, index, self.free[index])
+            return NodeArrays(self.hardware, np.arange(len(self.free)), self.free.copy())
+        return NodeArrays(self.hardware, index, self.free[index])
 
     def take(self, placement: PodPlacement) -> None:
         """Take what a pod gets.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.sharing.rating.kinds import TypicalKind
-from voda.sharing.rating.nodes import Floats, Hardware, Ints, NodeRows
+from voda.sharing.rating.nodes import Floats, Hardware, Ints, NodeArrays
 
 
 class Fragmentation:
@@ -29,19 +29,19 @@ class Fragmentation:
         self._cpu = np.unique([kind.cpu_milli for kind in asking])
         self._fitting = _fitting(asking, sizes, self._cpu, hardware)
 
-    def of(self, nodes: NodeRows) -> Floats:
+    def of(self, nodes: NodeArrays) -> Floats:
         """Return shape (n,): F of each node, in milli."""
         return self._mean(nodes, self._device[nodes.milli].sum(axis=1), nodes.milli.sum(axis=1))
 
-    def with_share(self, nodes: NodeRows, rows: Ints, devices: Ints, milli: int) -> Floats:
+    def with_share(self, nodes: NodeArrays, rows: Ints, devices: Ints, milli: int) -> Floats:
         """Return F of pairs of a node and a device, once a share of that size is taken there."""
         free = nodes.milli[rows, devices]
         before = self._device[nodes.milli].sum(axis=1)[rows]
         after = before - self._device[free] + self._device[free - milli]
-        pairs = NodeRows(nodes.hardware, nodes.index[rows], nodes.free[rows])
+        pairs = NodeArrays(nodes.hardware, nodes.index[rows], nodes.free[rows])
         return self._mean(pairs, after, pairs.milli.sum(axis=1) - milli)
 
-    def _mean(self, nodes: NodeRows, devices: NDArray[np.float32], total: Ints) -> Floats:
+    def _mean(self, nodes: NodeArrays, devices: NDArray[np.float32], total: Ints) -> Floats:
         """Return F of nodes, given the sum over their devices, shape (n, 2 s), and their free compute, shape (n,)."""
         size_count = len(self._devices)
         fitting = self._fitting[nodes.model, self._cpu.searchsorted(nodes.cpu, side="right")]

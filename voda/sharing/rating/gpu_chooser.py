@@ -17,7 +17,7 @@ from voda.domain.shares import GpuRemainder, SharingNode
 from voda.sharing.rating.demand import Demand
 from voda.sharing.rating.fleet import Fleet
 from voda.sharing.rating.joint import RatedNodes, rate
-from voda.sharing.rating.nodes import Bools, Floats, GpuNode, Ints, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, GpuNode, Ints, NodeArrays
 from voda.sharing.rating.placement import PodPlacer
 from voda.sharing.rating.pod import PodRequest
 from voda.sharing.rating.raters import Rater, RatingContext, breaks_ties
@@ -176,7 +176,7 @@ class GpuChooser:
         """Say whether a pod would fit on a node if so much of its GPUs were free."""
         if (row := self._fleet.row_of.get(node)) is None:
             return False
-        rows = NodeRows(self._fleet.hardware, np.array([row]), self._fleet.with_free(row, free)[None])
+        rows = NodeArrays(self._fleet.hardware, np.array([row]), self._fleet.with_free(row, free)[None])
         rated: RatedNodes = rate(rows, pod, self._rater, self._context)
         return bool(rated.scores[0] > -np.inf)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voda.domain.gpus import GpuRequest
-from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeArrays
 from voda.sharing.rating.pod import PodRequest
 from voda.sharing.rating.raters import ContainerChoice, Rater, RatingContext, breaks_ties
 from voda.sharing.rating.toolkit import first_devices, tightest
@@ -30,7 +30,7 @@ class RatedNodes:
     """(containers, n, d)."""
 
 
-def rate(nodes: NodeRows, pod: PodRequest, rater: Rater, context: RatingContext) -> RatedNodes:
+def rate(nodes: NodeArrays, pod: PodRequest, rater: Rater, context: RatingContext) -> RatedNodes:
     """Return a score and the devices of each container for every node."""
     open_ = (nodes.cpu >= pod.cpu_milli) & (nodes.memory >= pod.memory_mib)
     if order := _largest_first(pod.containers):
@@ -42,7 +42,7 @@ def rate(nodes: NodeRows, pod: PodRequest, rater: Rater, context: RatingContext)
     picked = np.zeros((len(pod.containers), len(nodes.index), nodes.width), dtype=bool)
     rows = np.flatnonzero(open_)
     for pick in (rater.pick, _tightest) if len(rows) else ():
-        before = NodeRows(nodes.hardware, nodes.index[rows], nodes.free[rows])
+        before = NodeArrays(nodes.hardware, nodes.index[rows], nodes.free[rows])
         after, devices, fits = _fill(before, pod, pick, context)
         if fits.any():
             taken = np.flatnonzero(fits)
@@ -57,7 +57,7 @@ def rate(nodes: NodeRows, pod: PodRequest, rater: Rater, context: RatingContext)
     return RatedNodes(scores, ties, picked)
 
 
-def _fill(before: NodeRows, pod: PodRequest, pick: Pick, context: RatingContext) -> tuple[NodeRows, Bools, Bools]:
+def _fill(before: NodeArrays, pod: PodRequest, pick: Pick, context: RatingContext) -> tuple[NodeArrays, Bools, Bools]:
     """Return the nodes with the pod, its devices, shape (containers, n, d), and where all containers fit."""
     picked = np.zeros((len(pod.containers), len(before.index), before.width), dtype=bool)
     fits = np.ones(len(before.index), dtype=bool)
@@ -84,7 +84,7 @@ def _tightest(choice: ContainerChoice) -> Bools:
     return tightest(choice.nodes, choice.fitting)
 
 
-def _only(nodes: NodeRows, rows: Ints) -> NodeRows:
+def _only(nodes: NodeArrays, rows: Ints) -> NodeArrays:
     if len(rows) == len(nodes.index):
         return nodes
-    return NodeRows(nodes.hardware, nodes.index[rows], nodes.free[rows])
+    return NodeArrays(nodes.hardware, nodes.index[rows], nodes.free[rows])

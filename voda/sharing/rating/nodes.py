@@ -98,7 +98,7 @@ def _groups(nodes: Sequence[GpuNode], width: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRows:
+class NodeArrays:
     """What is free on some nodes."""
 
     hardware: Hardware
@@ -150,14 +150,14 @@ class NodeRows:
         fits = self.milli >= container.least_milli
         return fits & (self.device_memory >= container.memory_mib) if container.memory_mib else fits
 
-    def take_own(self, pod: PodRequest) -> "NodeRows":
+    def take_own(self, pod: PodRequest) -> "NodeArrays":
         """Return the nodes without the CPU and memory of a pod."""
         free = self.free.copy()
         free[:, CPU] -= pod.cpu_milli
         free[:, MEMORY] -= pod.memory_mib
-        return NodeRows(self.hardware, self.index, free)
+        return NodeArrays(self.hardware, self.index, free)
 
-    def take(self, container: GpuRequest, picked: Bools) -> "NodeRows":
+    def take(self, container: GpuRequest, picked: Bools) -> "NodeArrays":
         """Return the nodes without what a container takes of the picked devices, shape (n, d)."""
         free, width = self.free.copy(), self.width
         free[:, FIRST_DEVICE : FIRST_DEVICE + width] -= picked * container.milli_each
@@ -165,4 +165,4 @@ class NodeRows:
             free[:, FIRST_DEVICE + width :] -= picked * self.hardware.device_memory[self.index]
         elif container.memory_mib:
             free[:, FIRST_DEVICE + width :] -= picked * container.memory_mib
-        return NodeRows(self.hardware, self.index, free)
+        return NodeArrays(self.hardware, self.index, free)

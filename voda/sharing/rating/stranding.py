@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.sharing.rating.kinds import kind_of
-from voda.sharing.rating.nodes import Floats, Hardware, Ints, NodeRows
+from voda.sharing.rating.nodes import Floats, Hardware, Ints, NodeArrays
 from voda.sharing.rating.pod import PodRequest
 
 FILL_WEIGHT: Final = 0.2
@@ -59,17 +59,17 @@ class Stranding:
         self._device = _device_table(np.array([milli for milli, _ in sizes], dtype=np.int64))
         self.pressure = self._pressure(hardware)
 
-    def limits(self, nodes: NodeRows) -> PodLimits:
+    def limits(self, nodes: NodeArrays) -> PodLimits:
         """Return how many pods of each kind the CPU and memory of nodes allow."""
         cpu = np.floor((nodes.cpu[:, None] + 0.5) / self._cpu)
         memory = np.floor((nodes.memory[:, None] + 0.5) / self._memory)
         return PodLimits(np.minimum(cpu, memory) * self._allowed[nodes.model])
 
-    def of(self, nodes: NodeRows) -> Floats:
+    def of(self, nodes: NodeArrays) -> Floats:
         """Return shape (n,): the loss on each node, in milli."""
         return self._loss(self._device[nodes.milli].sum(axis=1), nodes.milli.sum(axis=1), self.limits(nodes))
 
-    def with_share(self, nodes: NodeRows, rows: Ints, devices: Ints, milli: int) -> Floats:
+    def with_share(self, nodes: NodeArrays, rows: Ints, devices: Ints, milli: int) -> Floats:
         """Return the loss of pairs of a node and a device, once a share of that size is taken there."""
         free = nodes.milli[rows, devices]
         sums = self._device[nodes.milli].sum(axis=1)[rows] - self._device[free] + self._device[free - milli]

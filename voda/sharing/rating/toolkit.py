@@ -3,7 +3,7 @@
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeArrays
 
 
 def first_devices(fitting: Bools, count: int) -> Bools:
@@ -25,7 +25,7 @@ def best_devices(order: Floats | Ints, fitting: Bools, count: int) -> Bools:
     return picked
 
 
-def tightest(nodes: NodeRows, fitting: Bools) -> Bools:
+def tightest(nodes: NodeArrays, fitting: Bools) -> Bools:
     """Return shape (n, d): the fitting device with the least compute free, then the least memory, then the first."""
     memory = nodes.device_memory
     return best_devices(-(nodes.milli * (int(memory.max(initial=0)) + 1) + memory), fitting, 1)
@@ -36,26 +36,26 @@ def one_hot(columns: Ints, width: int) -> Bools:
     return np.asarray(columns[:, None] == np.arange(width))
 
 
-def different_devices(nodes: NodeRows, fitting: Bools) -> Bools:
+def different_devices(nodes: NodeArrays, fitting: Bools) -> Bools:
     """Return shape (n, d): the fitting devices, less those of which as much is free as of the one before them."""
     same = np.zeros_like(fitting)
     same[:, 1:] = (nodes.milli[:, 1:] == nodes.milli[:, :-1]) & fitting[:, :-1]
     return fitting & ~same
 
 
-def touched(before: NodeRows, after: NodeRows) -> Bools:
+def touched(before: NodeArrays, after: NodeArrays) -> Bools:
     """Return shape (n, d): the devices of which something is taken."""
     return np.asarray((before.milli != after.milli) | (before.device_memory != after.device_memory))
 
 
-def occupancy(nodes: NodeRows) -> Floats:
+def occupancy(nodes: NodeArrays) -> Floats:
     """Return shape (n, d): the share of each device that is taken, of its compute or its memory, whichever is more."""
     memory = nodes.hardware.device_memory[nodes.index]
     free = np.minimum(nodes.milli / MILLI_PER_DEVICE, nodes.device_memory / np.maximum(memory, 1) + (memory == 0))
     return np.asarray(1.0 - free)
 
 
-def fullness(before: NodeRows, after: NodeRows) -> Floats:
+def fullness(before: NodeArrays, after: NodeArrays) -> Floats:
     """Return shape (n,): how full the node is with the pod, and the devices that it takes, each 0 to 1, in the mean."""
     present = np.arange(after.width) < after.hardware.device_counts[after.index][:, None]
     full = np.where(present, occupancy(after), 0.0)

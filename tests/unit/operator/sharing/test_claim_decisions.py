@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned
@@ -140,7 +140,7 @@ def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_gpus_or_h
 
 
 def test_node_whose_gpus_are_claimed_takes_no_pods_of_the_extender_which_need_not_ask_the_log_about_it() -> None:
-    accounts, pods = ShareAccounts(), SharingPods(SHARE_RESOURCES)
+    accounts, pods = ShareAccounts(), GpuPods(SHARE_RESOURCES)
     nodes = {"n": an_account(), "m": SharingNode(devices=(GpuDevice(memory_mib=GIB),))}
     accounts.load(msgspec.msgpack.encode(nodes))
     closed = ClosedNodes(pods)

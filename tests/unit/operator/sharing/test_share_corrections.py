@@ -9,7 +9,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.domain.shares import SharingNode
-from voda.extender.share_verbs import SharingPod
+from voda.extender.share_verbs import ExtenderPod
 from voda.operator.sharing.share_corrections import NodeToCorrect, node_facts
 
 
@@ -18,7 +18,7 @@ def a_pod_on_n1(name: str, core: int, **changes: Any) -> Pod:
     return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": name}}, Pod)
 
 
-def first_gpu(account: SharingNode, pod: SharingPod) -> dict[str, ContainerGpus] | str:
+def first_gpu(account: SharingNode, pod: ExtenderPod) -> dict[str, ContainerGpus] | str:
     """Choose GPU 0 for each container, where it has so much left."""
     shares = {name: ContainerGpus(gpus=(0,), request=request) for name, request in pod.requests.items()}
     return account.refusal(shares) or shares

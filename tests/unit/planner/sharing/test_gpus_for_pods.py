@@ -11,7 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
-from voda.domain.shares import PodShares, ShareRequest, SharingNode
+from voda.domain.shares import PendingRequest, PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner.candidates import Placed
@@ -29,8 +29,8 @@ def running(job_id: str, *, workers: int, least: int = 1, node: str = "n1") -> J
     return a_job(job_id, workers=dict.fromkeys(range(workers), node), min_replicas=least, max_replicas=8)
 
 
-def a_request(*containers: GpuRequest, at: float = 50.0) -> ShareRequest:
-    return ShareRequest(
+def a_request(*containers: GpuRequest, at: float = 50.0) -> PendingRequest:
+    return PendingRequest(
         pod="ml/nb",
         containers={f"c{number}": each for number, each in enumerate(containers)},
         requested_at=at,
@@ -39,7 +39,7 @@ def a_request(*containers: GpuRequest, at: float = 50.0) -> ShareRequest:
 
 def a_pool(
     *jobs: Job,
-    requests: Mapping[str, ShareRequest],
+    requests: Mapping[str, PendingRequest],
     gpus: int = 4,
     shared: Mapping[str, tuple[int, GpuRequest]] | None = None,
     **node: Any,
@@ -173,7 +173,7 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
     assert sizes(planned(state)).get("train", 0) >= (min(workers, least) if workers else 0)
 
 
-def two_tiers(requests: Mapping[str, ShareRequest]) -> ClusterState:
+def two_tiers(requests: Mapping[str, PendingRequest]) -> ClusterState:
     """Return eight GPUs: `lo` can spare two of its three, and `hi`, of a higher priority, four of its five."""
     lo = a_job("lo", workers=dict.fromkeys(range(3), "n1"), min_replicas=1, max_replicas=3)
     hi = a_job("hi", workers=dict.fromkeys(range(5), "n1"), min_replicas=1, max_replicas=5, priority=1)

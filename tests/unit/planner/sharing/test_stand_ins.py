@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import said
-from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import GetsPart, HasPart, Waits
@@ -251,3 +251,28 @@ def test_shares_on_several_gpus_are_beside_those_of_all_of_them_in_the_order_in_
         " beside default/b (100 milli of GPU 1), default/a (100 milli of GPU 0)"
     )
     assert part_of(state.shares, "other") is None
+
+
+def with_pod(state: ClusterState, milli: int, *, gpu: int = 0) -> ClusterState:
+    """Return the state with a pod that has so much of a GPU; 1,000 = all of it."""
+    account = state.shares["n1"].copy()
+    request = GpuRequest(devices=Gpus(1)) if milli == MILLI_PER_DEVICE else GpuRequest(milli=milli)
+    containers = {"main": ContainerGpus(gpus=(gpu,), request=request)}
+    account.pods["pod"] = PodShares(pod="ml/pod", containers=containers, assigned_at=0.0)
+    node = replace(state.nodes["n1"], foreign_gpus=Gpus(account.used_gpus()))
+    return replace(state, nodes={**state.nodes, "n1": node}, shares={"n1": account})
+
+
+def test_gpu_beside_a_pod_when_the_job_there_has_not_started_is_nobodys_whole_gpu() -> None:
+    starting, whole = a_share_job("nb", 250), a_job("train", priority=5)
+    state = with_pod(a_machine(starting, whole, gpus=1, held={"nb": (0, 250)}), 700)
+    state = replace(state, plan=replace(state.plan, placement={"nb": ("n1",)}, devices={"nb": ((0,),)}))
+    assert planned(state).placement == {"nb": ("n1",)}
+
+
+def test_share_that_moves_when_others_took_the_gpu_that_it_was_to_have_is_not_planned_there() -> None:
+    moving = a_share_job("nb", 250, workers={0: "n2"})
+    state = with_pod(a_machine(moving, gpus=1), MILLI_PER_DEVICE)
+    nodes = {**state.nodes, "n2": a_node("n2", gpus=1, devices=(GPU,), is_draining=True)}
+    plan = replace(state.plan, placement={"nb": ("n1",)}, devices={"nb": ((0,),)})
+    assert planned(replace(state, nodes=nodes, plan=plan)).placement == {}

@@ -52,11 +52,19 @@ STEP = st.one_of(
     st.tuples(st.just("end"), st.integers(0, 20)),
     st.tuples(st.just("lose"), st.sampled_from(NAMES)),
     st.tuples(st.just("cordon"), st.sampled_from(NAMES)),
+    st.tuples(st.just("silence"), st.sampled_from(NAMES)),
     st.tuples(st.just("mend"), st.sampled_from(NAMES)),
     st.tuples(st.just("apply"), st.sampled_from(QUOTAS)),
     st.tuples(st.just("reach"), st.none()),
 )
 STEPS = st.lists(STEP, min_size=1, max_size=14)
+NODE_IS: dict[str, dict[str, bool]] = {
+    "lose": {"is_draining": True},
+    "cordon": {"is_schedulable": False},
+    "silence": {"is_ready": False},
+    "mend": {},
+}
+"""What a node is after a step."""
 
 
 @dataclass
@@ -82,9 +90,11 @@ class Pool:
             job_id = sorted(self.state.jobs)[value % len(self.state.jobs)]
             self.concerns = {self.state.jobs[job_id].spec.virtual_cluster}
             self.state = ended(self.state, job_id)
-        elif kind in ("lose", "cordon", "mend"):
-            changed = {"lose": {"is_draining": True}, "cordon": {"is_schedulable": False}, "mend": {}}[kind]
-            self.state = replace(self.state, nodes={**self.state.nodes, value: a_node(value, **changed)})
+        elif kind in NODE_IS:
+            silent = {name: since for name, since in self.state.silent_since.items() if name != value}
+            silent |= {value: 0.0} if kind == "silence" else {}
+            nodes = {**self.state.nodes, value: a_node(value, **NODE_IS[kind])}
+            self.state = replace(self.state, nodes=nodes, silent_since=silent)
             self.concerns = set(CLUSTERS)
         elif kind == "apply":
             self.state = replace(self.state, cells=some_cells(value, physical=PHYSICAL, pins=pins_of(value)))

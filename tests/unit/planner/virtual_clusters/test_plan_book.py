@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.drawn import NAMES, STEPS, a_new_pool
-from tests.unit.planner.virtual_clusters.pools import replan, replanned
+from tests.unit.planner.virtual_clusters.pools import reached, replan, replanned
 from voda.cells.gangs import GangRequest, WorkerCells
 from voda.domain.cells import GangAllocation, GangPod
+from voda.planner.candidates import candidates_of
 from voda.planner.registries import Registries
 from voda.planner.virtual_clusters import CellPlanner
 from voda.planner.virtual_clusters.cell_draft import CellDraft
@@ -63,8 +64,9 @@ def test_book_when_anything_happened_is_the_one_that_is_made_anew(
         pool.take(*step)
         if number == pods_come:
             pool.state = replace(pool.state, gangs=gangs)
-        followed = planner.recover(pool.state)
-        anew = recover(pool.state)
+        view = candidates_of(pool.state, 0.0).view
+        followed = planner.recover(view)
+        anew = recover(view)
         assert followed.book == anew.book
         assert (followed.workers, followed.touched, followed.sure) == (anew.workers, anew.touched, anew.sure)
         assert (followed.mixed, followed.usable) == (anew.mixed, anew.usable)
@@ -86,6 +88,31 @@ def test_book_when_a_plan_changes_little_is_not_made_anew(monkeypatch: pytest.Mo
         monkeypatch.undo()
         pool.state = replanned(pool.state)
         monkeypatch.setattr(PlanBook, "_make", lambda *_: pytest.fail("it was made anew"))
+
+
+def test_plan_when_a_full_node_falls_silent_is_that_of_a_service_that_has_just_started() -> None:
+    pool, registries = a_new_pool(), Registries()
+    pool.take("submit", {**JOB, "more": 0, "gpus_per_replica": 4})
+    pool.state = reached(replanned(pool.state))
+    replan(pool.state, registries)
+    ((node,),) = pool.state.plan.placement.values()
+    # What it has is what is held there: no other than an open node has.
+    pool.take("silence", node)
+    for _ in range(2):
+        pool.take("submit", {**JOB, "priority": 5, "more": 4, "gpus_per_replica": 4})
+        assert replan(pool.state, registries) == replan(pool.state)
+
+
+def test_book_when_it_failed_on_the_way_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, planner = a_new_pool(), CellPlanner()
+    pool.take("submit", JOB)
+    planner.recover(pool.state)
+    pool.state = replanned(pool.state)
+    with monkeypatch.context() as patch:
+        patch.setattr(PlanBook, "_come", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            planner.recover(pool.state)
+    assert planner.recover(pool.state).book == recover(pool.state).book
 
 
 def test_plan_when_another_process_hashes_names_otherwise_is_the_same() -> None:

@@ -19,7 +19,7 @@ from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, holders, object_key, worker_of
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
-from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods, SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GatedPods, GpuPods
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
@@ -47,8 +47,8 @@ class Inventory:
     ) -> None:
         self.job = job
         self.stock = NodeStock(rule, self._pool_of_worker)
-        self.sharing = SharingPods(rule.share_resources)
-        self.claiming = ClaimingPods()
+        self.sharing = GpuPods(rule.share_resources)
+        self.claiming = GatedPods()
         self.dirty_jobs: set[str] = set()
         """Jobs about which something changed."""
         self._past = past

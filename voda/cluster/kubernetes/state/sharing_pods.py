@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_g
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
-class SharingPods:
+class GpuPods:
     def __init__(self, names: ShareResources) -> None:
         self.names = names
         self.by_uid: dict[str, Pod] = {}
@@ -45,7 +45,7 @@ class SharingPods:
         return self._holding.get(node, _NO_PODS)
 
 
-class ClaimingPods:
+class GatedPods:
     """The pods for whose claims voda chooses GPUs: those with the gate, and those whose gate it has lifted."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
 from voda.cluster.kubernetes.state.claimed_amounts import given_gpus
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import worker_of
-from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods
+from voda.cluster.kubernetes.state.sharing_pods import GatedPods
 from voda.concurrency import log_unexpected
 from voda.domain.errors import (
     ActionRefused,
@@ -54,7 +54,7 @@ class ClaimAccounts:
     """Uid of a claim whose pod is not there -> since when."""
 
     @property
-    def pods(self) -> ClaimingPods:
+    def pods(self) -> GatedPods:
         """Return those for whose claims voda chooses GPUs."""
         return self.inventory.claiming
 

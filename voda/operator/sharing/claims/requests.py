@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import GpuRequest
-from voda.domain.shares import ShareRequest
+from voda.domain.shares import PendingRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn
 from voda.operator.sharing.claims.allotment import NoRoom
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
@@ -34,7 +34,7 @@ _GONE: Final = "the pod does not wait any more"
 _NOTHING_LEFT: Final = "the node has no GPUs to spare for it any more"
 
 RequestFact = ShareRequested | ShareRequestWithdrawn
-OpenRequests = Mapping[str, tuple[str, ShareRequest]]
+OpenRequests = Mapping[str, tuple[str, PendingRequest]]
 """Uid of a pod -> the node, and what it waits for there."""
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Final, Protocol, TypeGuard
 from voda.domain.gpus import GpuRequest
 from voda.domain.plugins import Catalogue
 from voda.sharing.rating.demand import Demand
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class ContainerChoice:
     """One container that needs devices, on n nodes."""
 
     container: GpuRequest
-    before: NodeRows
+    before: NodeArrays
     """Without the pod."""
-    nodes: NodeRows
+    nodes: NodeArrays
     """With the pod's CPU and memory, and with the containers that were served before this one."""
     fitting: Bools
     """(n, d): the devices that could serve it."""
@@ -51,7 +51,7 @@ class Rater(Protocol):
         of other nodes the answer is not used.
         """
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         """Return shape (n,): the higher, the better the node; `after` is with the pod, `before` without it."""
 
 
@@ -60,7 +60,7 @@ class TieBreaking(Protocol):
 
     tolerance: ClassVar[float]
 
-    def tie(self, before: NodeRows, after: NodeRows) -> Floats:
+    def tie(self, before: NodeArrays, after: NodeArrays) -> Floats:
         """Return shape (n,): of equal nodes the highest wins."""
 
 

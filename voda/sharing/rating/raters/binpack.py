@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 from voda.sharing.rating.raters import ContainerChoice, RatingContext
 from voda.sharing.rating.toolkit import first_devices, fullness, tightest
 
@@ -17,5 +17,5 @@ class Binpack:
             return first_devices(choice.fitting, choice.container.count)
         return tightest(choice.nodes, choice.fitting)
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         return fullness(before, after)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 from voda.sharing.rating.raters import ContainerChoice, RatingContext
 from voda.sharing.rating.toolkit import best_devices, different_devices, first_devices
 
@@ -30,7 +30,7 @@ class FragmentationGradientDescent:
         scores[rows, devices] = _whole_score(fragmentation.of(choice.before)[rows] - after)
         return best_devices(scores, choice.fitting, 1)
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         fragmentation = context.demand.fragmentation
         return _whole_score(fragmentation.of(before) - fragmentation.of(after))
 

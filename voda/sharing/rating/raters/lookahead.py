@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 from voda.sharing.rating.raters import ContainerChoice, RatingContext
 from voda.sharing.rating.toolkit import best_devices, different_devices, first_devices
 
@@ -39,13 +39,13 @@ class LookAhead:
         equal = gains >= gains.max(axis=1, keepdims=True, initial=-np.inf) - _TOLERANCE_MILLI
         return best_devices(np.where(equal, kept, -np.inf), choice.fitting, 1)
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         stranding = context.demand.stranding
         taken = before.milli.sum(axis=1) - after.milli.sum(axis=1)
         price = _PRICE * stranding.pressure[before.model] * taken
         return np.asarray(stranding.of(before) - stranding.of(after) - price)
 
-    def tie(self, before: NodeRows, after: NodeRows) -> Floats:
+    def tie(self, before: NodeArrays, after: NodeArrays) -> Floats:
         free = after.milli.sum(axis=1)
         # A pod without devices goes where the fewest of them are free.
         tie = np.where(before.milli.sum(axis=1) > free, after.whole.sum(axis=1), -free)

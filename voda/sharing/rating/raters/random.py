@@ -6,7 +6,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, NodeArrays
 from voda.sharing.rating.raters import ContainerChoice, RatingContext
 from voda.sharing.rating.toolkit import best_devices
 
@@ -26,11 +26,11 @@ class RandomNode:
         )
         return best_devices(_drawn(nodes, choice.context.uid, salt), choice.fitting, choice.container.count)
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         return _drawn(before, context.uid, np.full((len(before.index), 1), 2**32, dtype=np.uint64))[:, 0]
 
 
-def _drawn(nodes: NodeRows, uid: str, salt: NDArray[np.uint64]) -> Floats:
+def _drawn(nodes: NodeArrays, uid: str, salt: NDArray[np.uint64]) -> Floats:
     """Return numbers in [0, 1), shape of the salt: SplitMix64 (Steele et al., OOPSLA 2014) of uid, node and salt."""
     pod = np.uint64(crc32(uid.encode()))
     mixed = nodes.hardware.name_hash[nodes.index][:, None] * np.uint64(2**32) + pod

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeRows
+from voda.sharing.rating.nodes import Bools, Floats, Ints, NodeArrays
 from voda.sharing.rating.raters import ContainerChoice, RatingContext
 from voda.sharing.rating.toolkit import best_devices, fullness, occupancy, touched
 
@@ -29,13 +29,13 @@ class ClosestDevices:
         closeness = np.sum([level[rows, seeds] for level in peers], axis=0)
         return best_devices(closeness, fitting, count)
 
-    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+    def score(self, before: NodeArrays, after: NodeArrays, context: RatingContext) -> Floats:
         taken = touched(before, after)
         together = [~(taken[:, :, None] & taken[:, None, :] & ~level).any(axis=(1, 2)) for level in _peers(before)]
         return np.asarray(np.sum(together, axis=0) + fullness(before, after))
 
 
-def _peers(nodes: NodeRows) -> list[Bools]:
+def _peers(nodes: NodeArrays) -> list[Bools]:
     """Return shape (n, d, d) for each level, the whole node first, the closest last: which devices are in one group."""
     groups = nodes.hardware.groups[nodes.index]
     node = np.ones((len(groups), nodes.width, nodes.width), dtype=bool)

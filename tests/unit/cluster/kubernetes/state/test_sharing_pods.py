@@ -13,7 +13,7 @@ from voda.cluster.kubernetes.state.shared_gpus import (
     gpu_annotations,
     share_requests,
 )
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 
 
@@ -25,7 +25,7 @@ def a_pod(uid: str = "u", core: int = 50, *, node: str = "", phase: str = "Pendi
 
 
 def test_pod_that_asks_for_gpus_is_found_until_it_is_gone_and_on_its_node_until_it_ends() -> None:
-    pods = SharingPods(SHARE_RESOURCES)
+    pods = GpuPods(SHARE_RESOURCES)
     stages = [a_pod(), a_pod(node="n1"), a_pod(node="n1", phase="Succeeded"), None]
     seen, before = [], None
     for now in stages:
@@ -37,7 +37,7 @@ def test_pod_that_asks_for_gpus_is_found_until_it_is_gone_and_on_its_node_until_
 
 
 def test_pod_that_asks_for_no_gpus_is_left_out() -> None:
-    pods = SharingPods(SHARE_RESOURCES)
+    pods = GpuPods(SHARE_RESOURCES)
     pods.put(None, a_pod(containers={"main": {"nvidia.com/gpu": "1"}}))
     assert (pods.by_uid, pods.changes.count) == ({}, 0)
 

@@ -30,7 +30,7 @@ _SPARE_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-class DeviceClaims:
+class DeviceHolders:
     """Which devices the workers of one job hold, and which of them have to give theirs back.
 
     `settle` is called once the processes of leaving workers have been looked for.
