@@ -1,6 +1,8 @@
 """The parts of the JetStream log that need no server: addresses, names, messages that count or do not, segments."""
 
+import zlib
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from tests.builders import a_fact, seal
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
+from voda.domain.rng import rng_at
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
+from voda.log.jetstream import messages
 from voda.log.jetstream import state as state_module
 from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, boundary_before, positions_of
 from voda.log.jetstream.marks import name_of, token
@@ -144,6 +148,24 @@ def test_message_of_a_newer_voda_is_refused() -> None:
 def test_group_too_large_for_a_message_is_refused() -> None:
     with pytest.raises(InvalidInput, match="too large to be appended at once"):
         encode_group(rows(1, 400), after=0, prev=b"", limit_bytes=6000)
+
+
+def test_group_far_too_large_is_refused_without_all_of_it_being_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    class Counting:
+        def __init__(self, level: int) -> None:
+            self._packer = zlib.compressobj(level)
+
+        def compress(self, data: memoryview) -> bytes:
+            taken.append(len(data))
+            return self._packer.compress(data)
+
+    monkeypatch.setattr(messages, "zlib", SimpleNamespace(compressobj=Counting))
+    noise = [(*row[:6], rng_at(row[0], "noise").randbytes(1_000_000), row[7]) for row in rows(1, 20)]
+    with pytest.raises(InvalidInput, match="too large to be appended at once"):
+        encode_group(noise, after=0, prev=b"", limit_bytes=100_000)
+    assert sum(taken) < 1_000_000
 
 
 # ---- state and segments

@@ -23,6 +23,7 @@ _NAME_BYTES = 16
 _OVERHEAD_BYTES = 1024
 # A message that is too large as it is: JSON shrinks to a fifth or less.
 _COMPRESSION_LEVEL = 1
+_PIECE_BYTES = 256 * 1024
 _COMPRESSED = b"\x78"
 """Begins what zlib has made, and no array of msgpack."""
 
@@ -85,15 +86,26 @@ def encode_group(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_byt
     name = digest.digest()[:_NAME_BYTES]
     bodies, hashes = [row[6] for row in rows], [bytes.fromhex(row[7]) for row in rows]
     data = _encode(_GroupRecord(FORMAT, name, after, rows[0][0], prev, bodies, hashes))
-    if len(data) > limit_bytes - _OVERHEAD_BYTES:
-        data = zlib.compress(data, _COMPRESSION_LEVEL)
-    if len(data) > limit_bytes - _OVERHEAD_BYTES:
+    most = limit_bytes - _OVERHEAD_BYTES
+    if len(data) > most and not (data := _compressed(data, most)):
         raise InvalidInput(
             f"stream {rows[0][1]}: {len(rows)} events from {rows[0][3]!a} on are too large to be appended at once:"
-            f" {len(data)} bytes even when compressed, the server takes at most {limit_bytes - _OVERHEAD_BYTES} in a"
+            f" {sum(map(len, bodies))} bytes are too many even when compressed, the server takes at most {most} in a"
             " message: append them in smaller batches, or raise max_payload in its settings"
         )
     return OutgoingGroup(name, after + 1, data)
+
+
+def _compressed(data: bytes, most: int) -> bytes:
+    """Return the data compressed; empty where that would be more bytes than so many, which is noticed on the way."""
+    packer, view, parts, size = zlib.compressobj(_COMPRESSION_LEVEL), memoryview(data), list[bytes](), 0
+    for first in range(0, len(data), _PIECE_BYTES):
+        parts.append(packer.compress(view[first : first + _PIECE_BYTES]))
+        size += len(parts[-1])
+        if size > most:
+            return b""
+    parts.append(packer.flush())
+    return b"".join(parts) if size + len(parts[-1]) <= most else b""
 
 
 def group_at(sequence: int, data: bytes) -> Group | None:
