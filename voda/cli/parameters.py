@@ -18,7 +18,7 @@ import click
 from rich_click.rich_parameter import RichArgument, RichOption
 
 from voda.domain.errors import InvalidInput
-from voda.text import seconds_of, short
+from voda.text import seconds_of, short, size
 
 _SIZE: Final = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,6})?) ?([kmgtp]?)(i?)b?", re.IGNORECASE)
 _PREFIXES: Final = ("", "k", "m", "g", "t", "p")
@@ -71,13 +71,22 @@ class _Number(click.ParamType[float]):
             number = self._kind(value)
         except (ValueError, OverflowError):
             self.fail(f"expected a {'whole ' if self._kind is int else ''}number, got {_got(value)}", param, ctx)
+        return self._within_bounds(number, value, param, ctx)
+
+    def _within_bounds(
+        self, number: float, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number that was given as `value`; raises BadParameter."""
         if not math.isfinite(number):
             self.fail(f"expected a number, got {_got(value)}", param, ctx)
         if self._least is not None and not number >= self._least:
-            self.fail(f"expected {self._least:g} or more, got {_got(value)}", param, ctx)
+            self.fail(f"expected {self._text(self._least)} or more, got {_got(value)}", param, ctx)
         if self._most is not None and not number <= self._most:
-            self.fail(f"expected {self._most:g} or less, got {_got(value)}", param, ctx)
+            self.fail(f"expected {self._text(self._most)} or less, got {_got(value)}", param, ctx)
         return number
+
+    def _text(self, number: float) -> str:
+        return f"{number:g}"
 
 
 class _Span(_Number):
@@ -91,9 +100,12 @@ class _Span(_Number):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; raises BadParameter."""
         try:
-            return super().convert(seconds_of(str(value), needs_unit=self._needs_unit), param, ctx)
+            return self._within_bounds(seconds_of(str(value), needs_unit=self._needs_unit), value, param, ctx)
         except InvalidInput as error:
             self.fail(str(error), param, ctx)
+
+    def _text(self, number: float) -> str:
+        return _span_text(number)
 
 
 class _Size(_Number):
@@ -109,7 +121,10 @@ class _Size(_Number):
             self.fail(f"expected a size such as 500MB, 5GB or 4GiB, got {_got(value)}", param, ctx)
         number, prefix, binary = match.groups()
         unit: int = (1024 if binary else 1000) ** _PREFIXES.index(prefix.lower())
-        return super().convert(round(float(number) * unit), param, ctx)
+        return self._within_bounds(round(float(number) * unit), value, param, ctx)
+
+    def _text(self, number: float) -> str:
+        return size(number)
 
 
 class _OneOf(click.Choice[str]):

@@ -39,9 +39,10 @@ def test_help_of_settings_tells_text_and_default_of_the_record() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--ratelimit", "2d"], "expected 86400 or less"),
+        (["--ratelimit", "2d"], "expected 1d or less, got '2d'"),
         (["--span-penalty", "2"], "expected 1 or less"),
         (["--retention", "30"], "unit"),
+        (["--output-size", "1kB"], "expected 1.0 MB or more, got '1kB'"),
         (["--output-size", "much"], "expected a size such as 500MB, 5GB or 4GiB, got 'much'"),
     ],
 )

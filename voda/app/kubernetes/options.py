@@ -20,7 +20,7 @@ from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.domain.settings import OF_ONE_MACHINE, Settings, SettingsPatch, SettingValue
+from voda.domain.settings import OF_ONE_MACHINE, Settings, SettingsPatch
 from voda.kinds.registry import KINDS
 from voda.manifests import names
 from voda.manifests.yaml_text import read
@@ -162,7 +162,7 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
     sharing: SharingSettings = SharingSettings()
-    pools: Mapping[str, Mapping[str, SettingValue]] = field(default_factory=dict)
+    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Pool -> what it is set to whenever a replica takes the lead, by POOL_FIELDS; the rest stays as the log has it."""
 
     def pool_rule(self) -> PoolRule:

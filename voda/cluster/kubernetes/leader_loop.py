@@ -71,6 +71,7 @@ class LeaderLoop:
         # Whatever was left half done, and objects of jobs that ended meanwhile.
         inventory.dirty_jobs.update(inventory.jobs_with_objects())
         inventory.dirty_jobs.update(inventory.jobs_with_workers())
+        self._wake.set()
 
     def mark_job(self, job_id: str) -> None:
         """Look at a job again: the log has changed about it."""

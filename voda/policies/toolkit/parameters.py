@@ -17,7 +17,13 @@ from voda.policies import POLICIES
 
 P = TypeVar("P", bound=Struct)
 FIELD: Final = "parameters"
-_WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "names and values",
+}
 
 
 def parameters(view: ClusterState, policy: str, kind: type[P]) -> P:

@@ -1,18 +1,25 @@
 """What one pool's cluster makes of actions, on a cluster in memory and on virtual time."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from tests.builders import a_job, a_state
-from tests.kube.acting import Stage
+from tests.builders import Log, a_job, a_spec, a_state
+from tests.kube.acting import NAMESPACE, Stage
+from tests.kube.cluster_bench import FoldedJobs
+from tests.kube.memory_api import MemoryApi
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
+from voda.cluster.kubernetes.leader_loop import LeaderLoop
 from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.domain.plan import HaltJob, Placement, StartJob
-from voda.events.types import WorkerExited
+from voda.events.types import JobCanceled, JobSubmitted, WorkerExited
 from voda.reconcilers.diff import diff
 from voda.reconcilers.resync import missing_facts
 
@@ -113,5 +120,24 @@ def test_workers_of_a_job_that_the_log_lacks_may_go_between_a_look_and_what_is_m
         stage.remove_pod("gone-worker-0")
         stage.watch()
         assert observed.gpus_per_replica["gone"] == 1
+
+    virtually(act())
+
+
+def test_object_of_a_job_that_ended_before_a_leader_came_is_deleted_at_once() -> None:
+    async def act() -> None:
+        stage, log, jobs = Stage(), Log(), FoldedJobs()
+        stage.add_job("a")
+        del stage.jobs["a"]
+        for fact in (JobSubmitted(spec=a_spec("a", pool="v100", namespace=NAMESPACE)), JobCanceled(job_id="a")):
+            jobs.apply(log.add(fact, at=stage.clock.now()))
+        setup = KubernetesSetup(rule=PoolRule(), clock=stage.clock, log=jobs)
+        leader = LeaderLoop(MemoryApi(stage.server), stage.inventory, setup, lambda _pool, _fact: None)
+        leader.begin()
+        # Nothing else happens meanwhile, and the next sweep is seconds away.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await leader.run()
+        assert stage.job("a") is None
 
     virtually(act())

@@ -93,6 +93,9 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("sharing: {coreResources: [a/b], memoryResources: [a/b]}", "sharing.memoryResources both have a/b"),
         ("sharing: {coreResource: []}", "sharing.coreResource is unknown here, expected one of enabled, rater"),
         ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds: expected a number >= 0.0, got -1"),
+        ("pools: {a100: {policy: }}", "pools.a100.policy: expected text, got None"),
+        ("pools: {a100: {policy: [lifo]}}", "pools.a100.policy: expected text, got "),
+        ("pools: {a100: {parameters: {tiresias: }}}", "pools.a100.parameters: expected names and values, got "),
         ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100.parameters: policy 'lifo' is not known"),
         (
             "pools: {a100: {parameters: {fifo: {x: 1}}}}",
