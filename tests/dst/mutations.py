@@ -103,7 +103,7 @@ MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]]
     "guarantee": [(cell_draft.CellDraft, "quota", _guarantees_nothing)],
     "reclaim": [(cell_draft, "decide", _takes_nothing_back)],
     "release": [(share_reconciler, "stale_shares", _releases_nothing)],
-    "card-memory": [(SharingNode, "free", _forgets_memory)],
+    "gpu-memory": [(SharingNode, "free", _forgets_memory)],
 }
 """Name -> what is replaced: module, name, replacement."""
 

@@ -72,7 +72,7 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
     assert found.returncode == 2
     assert (
         "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim, release,"
-        " card-memory" in found.stderr.replace("\n", " ")
+        " gpu-memory" in found.stderr.replace("\n", " ")
     )
 
 
@@ -81,14 +81,14 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
     ("guard", "likely", "rules"),
     [
         ("fencing", 11, {"epochs", "fenced", "one leader"}),
-        ("idempotence", 1, {"once", "exactly once"}),
+        ("idempotence", 3, {"once", "exactly once"}),
         ("observed-free", 0, {"observed free"}),
         ("array-bound", 1, {"at once"}),
         ("after", 0, {"after"}),
         ("guarantee", 5, {"guarantee"}),
         ("reclaim", 6, {"guarantee"}),
         ("release", 5, {"shares leak"}),
-        ("card-memory", 5, {"cards", "shares"}),
+        ("gpu-memory", 5, {"gpus", "shares"}),
     ],
 )
 def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, likely: int, rules: set[str]) -> None:

@@ -77,7 +77,7 @@ def test_share_of_a_pod_that_is_gone_over_or_not_bound_is_a_leak_and_a_pod_witho
 
 
 @pytest.mark.parametrize(
-    ("guard", "rules"), [("", {""}), ("release", {"shares leak"}), ("card-memory", {"cards", "shares"})]
+    ("guard", "rules"), [("", {""}), ("release", {"shares leak"}), ("gpu-memory", {"gpus", "shares"})]
 )
 def test_world_with_shared_gpus_keeps_the_rules_but_for_those_of_a_guard_that_is_off(
     guard: str, rules: set[str]

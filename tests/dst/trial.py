@@ -76,7 +76,7 @@ def trial_of(seed: int, *, hours: float, quiet_s: float) -> Trial:
     until_s = hours * 3600 - quiet_s
     replicas = [f"r{number}" for number in range(setup.replicas)]
     nodes = sorted(node for pool in setup.pools.values() for node in pool)
-    if rng_at(seed, "shared GPUs").random() < _SHARED:
+    if rng_at(seed, "GPUs that pods share").random() < _SHARED:
         setup = replace(setup, gpus=_GPUS)
     wrong = faults.drawn(seed, until_s=until_s, replicas=replicas, nodes=nodes)
     troubles = [(fault.at_s, fault.span_s) for fault in wrong]

@@ -97,6 +97,9 @@ def read_request(pod: HivedPod) -> HivedRequest:
             f"annotation {SCHEDULING_SPEC}: affinityGroup has {pods} pods, expected at most {_MOST_PODS}"
         )
     group = spec.affinity_group or _AffinityGroup(pod.key, (_Member(1, spec.leaf_cell_number),))
+    if "#" in group.name:
+        # Among the cells of a pool, names with one are those of jobs' workers.
+        raise InvalidInput(f"annotation {SCHEDULING_SPEC}: affinityGroup.name is {group.name}, expected no #")
     request = GangRequest(
         name=group.name,
         virtual_cluster=spec.virtual_cluster,

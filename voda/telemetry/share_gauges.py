@@ -42,30 +42,30 @@ class ShareGauges(Collector):
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Name the gauges without a look at the accounts."""
-        yield from _CardFamilies().all
+        yield from _GpuFamilies().all
 
 
 def _families(states: Sequence[ClusterState]) -> Sequence[GaugeMetricFamily]:
-    families = _CardFamilies()
+    families = _GpuFamilies()
     for state in states:
         families.add(state)
     return families.all
 
 
-class _CardFamilies:
+class _GpuFamilies:
     """The gauges, filled pool by pool."""
 
     def __init__(self) -> None:
         self.all: list[GaugeMetricFamily] = []
-        self.cards = self._family("cards", "GPUs of a node that pods may share, by state.", _BY_STATE)
+        self.shareable = self._family("shareable_gpus", "GPUs of a node that pods may share, by state.", _BY_STATE)
         self.pods = self._family("share_pods", "Pods that have shares of a node's GPUs.", _OF_A_NODE)
-        self.milli = self._family("card_milli", "Compute of a node's GPUs, 1,000 each, by state.", _BY_STATE)
-        self.memory = self._family("card_memory_bytes", "Memory of a node's GPUs, by state.", _BY_STATE)
+        self.milli = self._family("gpu_milli", "Compute of a node's GPUs, 1,000 each, by state.", _BY_STATE)
+        self.memory = self._family("gpu_memory_bytes", "Memory of a node's GPUs, by state.", _BY_STATE)
         self.fragment = self._family(
-            "card_fragment_milli", "Free compute that a pod as they usually are cannot use.", _OF_A_NODE
+            "gpu_fragment_milli", "Free compute that a pod as they usually are cannot use.", _OF_A_NODE
         )
         self.lost = self._family(
-            "share_pods_without_card", "Pods with shares of GPUs that the node has no more.", _OF_A_NODE
+            "share_pods_without_gpu", "Pods with shares of GPUs that the node has no more.", _OF_A_NODE
         )
 
     def add(self, state: ClusterState) -> None:
@@ -76,15 +76,15 @@ class _CardFamilies:
 
     def _add_node(self, node: Sequence[str], account: SharingNode) -> None:
         free = account.free()
-        used = sum(not card.is_whole for card in free)
-        milli = sum(max(0, card.milli) for card in free)
-        memory = sum(max(0, card.memory_mib) for card in free)
+        used = sum(not gpu.is_whole for gpu in free)
+        milli = sum(max(0, gpu.milli) for gpu in free)
+        memory = sum(max(0, gpu.memory_mib) for gpu in free)
         whole = sum(device.memory_mib for device in account.devices)
-        self._add_states(self.cards, node, free=len(free) - used, shared=used)
+        self._add_states(self.shareable, node, free=len(free) - used, shared=used)
         self._add_states(self.milli, node, free=milli, shared=MILLI_PER_DEVICE * len(free) - milli)
         self._add_states(self.memory, node, free=memory * _MIB, shared=(whole - memory) * _MIB)
         self.pods.add_metric(node, len(account.pods))
-        self.lost.add_metric(node, _without_card(account))
+        self.lost.add_metric(node, _without_gpu(account))
 
     def _add_states(self, family: GaugeMetricFamily, node: Sequence[str], **states: int) -> None:
         for state, value in states.items():
@@ -96,6 +96,6 @@ class _CardFamilies:
         return family
 
 
-def _without_card(account: SharingNode) -> int:
+def _without_gpu(account: SharingNode) -> int:
     count = len(account.devices)
     return sum(1 for pod in account.pods.values() if any(max(share.gpus) >= count for share in pod.containers.values()))

@@ -83,7 +83,7 @@ class ExplanationView(View, frozen=True, kw_only=True):
     ]
     message: Annotated[str, Meta(description="The reason in words; empty: there is none.")]
     share: Annotated[GpuShareView | None, Meta(description="As of the job: the part of a GPU that it asks for.")] = None
-    card: Annotated[str, Meta(description="Which part of which GPU it has now, and beside whom; empty: none.")] = ""
+    gpu: Annotated[str, Meta(description="Which part of which GPU it has now, and beside whom; empty: none.")] = ""
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
     next_reason: Annotated[Reason | None, Meta(description="By the plan that would be decided now.")] = None
     next_message: Annotated[str, Meta(description="That in words.")] = ""

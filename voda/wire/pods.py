@@ -8,7 +8,7 @@ from voda.wire.base import Instant, View
 from voda.wire.pools import ShareView
 
 
-class PodCardView(View, frozen=True, kw_only=True):
+class PodGpuView(View, frozen=True, kw_only=True):
     """What a pod has of one GPU."""
 
     container: Annotated[str, Meta(description="Or the claim; CLAIM/REQUEST of a claim with several requests.")]
@@ -35,6 +35,6 @@ class SharingPodView(View, frozen=True, kw_only=True):
         Meta(description="Without GPUs; with GPUs that are kept for it; on its node; over."),
     ]
     node: Annotated[str, Meta(description="Where it is, or its GPUs are; empty: nowhere yet.")]
-    cards: tuple[PodCardView, ...]
+    gpus: tuple[PodGpuView, ...]
     assigned_at: Annotated[Instant | None, Meta(description="When it got its GPUs.")]
     reason: Annotated[str, Meta(description="Why it waits, one sentence; empty: it has what it asked for.")]

@@ -21,7 +21,7 @@ class ShareView(View, frozen=True, kw_only=True):
     assigned_at: Instant
 
 
-class CardView(View, frozen=True, kw_only=True):
+class GpuView(View, frozen=True, kw_only=True):
     """One GPU of a node, and who has shares of it."""
 
     index: int
@@ -65,7 +65,7 @@ class NodeView(View, frozen=True, kw_only=True):
     ] = None
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
-    devices: Annotated[tuple[CardView, ...], Meta(description="GPUs that pods may share; empty: it shares none.")] = ()
+    devices: Annotated[tuple[GpuView, ...], Meta(description="GPUs that pods may share; empty: it shares none.")] = ()
 
 
 class NodeList(View, frozen=True, kw_only=True):

@@ -104,4 +104,4 @@ def refuse_overfull(pods: Mapping[Key, Object], node: str, memory_mib: int) -> N
     for gpu in core:
         if core[gpu] > 100 or memory[gpu] > memory_mib:
             what = f"GPU {gpu} of node {node} gives {10 * core[gpu]} milli and {memory[gpu]} MiB"
-            raise Broken("cards", f"{what}, it has {_GPU} and {memory_mib}")
+            raise Broken("gpus", f"{what}, it has {_GPU} and {memory_mib}")

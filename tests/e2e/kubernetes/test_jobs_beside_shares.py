@@ -56,7 +56,7 @@ async def test_elastic_job_gives_up_a_gpu_for_pods_that_share_it_and_gets_it_bac
         await scale(world, 7)
 
         async def is_told() -> bool:
-            return any("in use by jobs" in each for each in await told(world, "WaitsForCards"))
+            return any("in use by jobs" in each for each in await told(world, "WaitsForGpus"))
 
         await world.until_it_is(is_told, what="the seventh pod is told why it waits")
         await it.until_runs("train", 1)

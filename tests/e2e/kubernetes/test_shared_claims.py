@@ -166,7 +166,7 @@ async def test_second_pod_shares_the_gpu_a_third_waits_and_a_restart_of_all_lose
 
         async def is_told() -> bool:
             room = "1 too little is left of the node's GPUs for gpu (400 milli, 20480 MiB)"
-            return any(room in each for each in await told(world, "WaitsForCards"))
+            return any(room in each for each in await told(world, "WaitsForGpus"))
 
         await world.until_it_is(is_told, what="the third pod is told why it waits")
         assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
@@ -333,7 +333,7 @@ async def test_pod_that_claims_several_whole_gpus_gets_close_ones_and_a_part_bes
         await world.client.create(api.PODS, claiming(world, "c", "all"))
 
         async def are_told() -> bool:
-            told_ = await told(world, "WaitsForCards")
+            told_ = await told(world, "WaitsForGpus")
             room = "too little is left of the node's GPUs for gpu (4 whole GPUs)"
             return all(any(each in one for one in told_) for each in (room, "allocationMode All takes whatever"))
 

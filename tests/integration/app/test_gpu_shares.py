@@ -44,8 +44,8 @@ async def test_elastic_job_gives_a_gpu_up_for_shares_and_gets_it_back(tmp_path: 
 
         await until_it_is(is_told)
         explained = await up.get("jobs/serve/explain")
-        assert explained["card"].startswith(f"500 milli of GPU {gpu['index']} of ")
-        assert "beside default/nb (250 milli and 4,096 MiB of GPU" in explained["card"]
+        assert explained["gpu"].startswith(f"500 milli of GPU {gpu['index']} of ")
+        assert "beside default/nb (250 milli and 4,096 MiB of GPU" in explained["gpu"]
         assert (await up.get("jobs/late/explain"))["shortage"] is None
         (pool,) = (await up.get("pools"))["items"]
         assert (pool["gpus"], pool["shared_gpus"], pool["used_gpus"]) == (1, 1, 1)

@@ -35,9 +35,9 @@ def test_nodes_when_pods_share_gpus_lists_how_many_and_what_is_left(sharing: Ser
 def test_nodes_describe_shows_each_gpu_and_who_shares_it(sharing: Server) -> None:
     lines = sharing.voda("nodes", "describe", "g1").stdout.splitlines()
     assert lines[-3:] == [
-        "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI     MEMORY",
-        "   0       1,000   16,384 MiB  -                -          -",
-        "   1         750   12,288 MiB  ml/notebook    250  4,096 MiB",
+        "GPU  MILLI FREE  MEMORY FREE  HELD BY      MILLI     MEMORY",
+        "  0       1,000   16,384 MiB  -                -          -",
+        "  1         750   12,288 MiB  ml/notebook    250  4,096 MiB",
     ]
     shown = msgspec.json.decode(sharing.voda("nodes", "describe", "g1", "-o", "json").stdout)
     assert shown["devices"][1]["shares"][0]["pod"] == "ml/notebook"

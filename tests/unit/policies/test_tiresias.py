@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from voda.domain.gpus import GpuRequest
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Demoted, Promoted
 from voda.domain.settings import Settings
@@ -129,3 +130,10 @@ def test_queues_when_every_announced_move_is_made_come_to_rest(view: ClusterStat
         moves += 1
     # Nobody starts or halts meanwhile, so each job moves at most once.
     assert moves <= len(view.jobs)
+
+
+def test_queue_of_a_job_that_has_a_part_of_a_gpu_never_changes_by_its_service() -> None:
+    job = a_job("nb", share=GpuRequest(milli=250), gpus_per_replica=0, workers={0: "n1"}, counted_at=BEGIN)
+    view = a_state(jobs=[job])
+    assert Tiresias().requeue_due_at(view, BEGIN) == math.inf
+    assert not Tiresias().requeue(view, BEGIN + 1e6)

@@ -37,46 +37,46 @@ async def test_gauges_when_no_node_has_gpus_are_absent() -> None:
         gauges = ShareGauges(service.backend.journal.view, service.backend.pools)
         await gauges.refresh()
         assert list(gauges.collect()) == []
-        assert b"voda_node_card" not in (await service.ask("GET", "/metrics")).body
+        assert b"voda_node_gpu_" not in (await service.ask("GET", "/metrics")).body
 
 
 async def test_gauges_when_a_pod_gets_a_share_show_what_is_left() -> None:
     async with two_gpus() as (service, gauges):
-        assert await shown(gauges, "cards") == {"free": 2, "shared": 0}
-        assert await shown(gauges, "cards", "n0") == {}
-        assert await shown(gauges, "card_fragment_milli") == {}
+        assert await shown(gauges, "shareable_gpus") == {"free": 2, "shared": 0}
+        assert await shown(gauges, "shareable_gpus", "n0") == {}
+        assert await shown(gauges, "gpu_fragment_milli") == {}
         await service.happens(an_assignment("u1", a_share(600, memory_mib=4_000)))
-        assert await shown(gauges, "cards") == {"free": 1, "shared": 1}
+        assert await shown(gauges, "shareable_gpus") == {"free": 1, "shared": 1}
         assert await shown(gauges, "share_pods") == {"": 1}
-        assert await shown(gauges, "card_milli") == {"free": 1_400, "shared": 600}
-        assert await shown(gauges, "card_memory_bytes") == {"free": 28_000 << 20, "shared": 4_000 << 20}
+        assert await shown(gauges, "gpu_milli") == {"free": 1_400, "shared": 600}
+        assert await shown(gauges, "gpu_memory_bytes") == {"free": 28_000 << 20, "shared": 4_000 << 20}
         body = (await service.ask("GET", "/metrics")).body
-        assert b'voda_node_card_milli{node="n1",pool="default",state="free"} 1400.0' in body
+        assert b'voda_node_gpu_milli{node="n1",pool="default",state="free"} 1400.0' in body
         await service.happens(ShareReleased(node="n1", pod_uid="u1"))
-        assert await shown(gauges, "card_milli") == {"free": 2_000, "shared": 0}
+        assert await shown(gauges, "gpu_milli") == {"free": 2_000, "shared": 0}
 
 
 async def test_fragment_is_what_pods_that_ask_for_as_much_as_the_others_cannot_use() -> None:
     async with two_gpus() as (service, gauges):
         await service.happens(an_assignment("u1", a_share(600)))
         # The 400 beside it: another pod of 600 comes to the free GPU alone.
-        assert await shown(gauges, "card_fragment_milli") == {"": 400}
+        assert await shown(gauges, "gpu_fragment_milli") == {"": 400}
         await service.happens(an_assignment("u2", a_share(600, gpu=1)))
         # Now no more of them fits at all.
-        assert await shown(gauges, "card_fragment_milli") == {"": 800}
+        assert await shown(gauges, "gpu_fragment_milli") == {"": 800}
         await service.happens(an_assignment("u3", a_share(400)))
-        assert await shown(gauges, "card_fragment_milli") == {"": pytest.approx(400 * 2 / 3)}
+        assert await shown(gauges, "gpu_fragment_milli") == {"": pytest.approx(400 * 2 / 3)}
 
 
 async def test_pods_whose_gpu_has_vanished_are_counted_until_they_are_gone() -> None:
     async with two_gpus() as (service, gauges):
         await service.happens(an_assignment("u1", a_share(600, gpu=1)))
-        assert await shown(gauges, "share_pods_without_card") == {"": 0}
+        assert await shown(gauges, "share_pods_without_gpu") == {"": 0}
         await service.happens(NodeChanged(node=a_node("n1", gpus=1, devices=(GPU,))))
-        assert await shown(gauges, "share_pods_without_card") == {"": 1}
-        assert await shown(gauges, "card_milli") == {"free": 1_000, "shared": 0}
+        assert await shown(gauges, "share_pods_without_gpu") == {"": 1}
+        assert await shown(gauges, "gpu_milli") == {"free": 1_000, "shared": 0}
         await service.happens(ShareReleased(node="n1", pod_uid="u1"))
-        assert await shown(gauges, "share_pods_without_card") == {"": 0}
+        assert await shown(gauges, "share_pods_without_gpu") == {"": 0}
 
 
 async def test_gauges_when_registered_have_unique_names() -> None:

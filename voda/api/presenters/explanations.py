@@ -17,7 +17,7 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
         spec,
         message=job_text(explanation.reason),
         next_message=job_text(explanation.next_reason),
-        card=part_text(explanation.gpu) if explanation.gpu is not None else "",
+        gpu=part_text(explanation.gpu) if explanation.gpu is not None else "",
         requested_replicas=spec.requested,
         share=share_of(spec),
         shortage=view_of(ShortageView, shortage) if shortage else None,

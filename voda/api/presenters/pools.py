@@ -10,7 +10,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.presenters.cards import cards_of
+from voda.api.presenters.gpus import gpus_of
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -20,7 +20,7 @@ from voda.domain.state import ClusterState
 from voda.events.reason_text import reason_text
 from voda.policies.toolkit.parameters import parameters_in_force
 from voda.wire.base import view_of
-from voda.wire.pools import CardView, NodeView, PlanView, PoolView
+from voda.wire.pools import GpuView, NodeView, PlanView, PoolView
 
 _DIGITS = 16
 
@@ -60,9 +60,9 @@ def nodes_of(
     node GPU -> the job that has all of it, where that is known.
     """
     gpus = _gpus_by_node(state.jobs.values())
-    cards = {name: cards_of(account, job_gpus(name)) for name, account in shares.items() if name in state.nodes}
+    shareable = {name: gpus_of(account, job_gpus(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
-        _node(state, node, gpus.get(name, {}), cards.get(name, ())) for name, node in sorted(state.nodes.items())
+        _node(state, node, gpus.get(name, {}), shareable.get(name, ())) for name, node in sorted(state.nodes.items())
     )
 
 
@@ -82,7 +82,7 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return gpus
 
 
-def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], cards: tuple[CardView, ...]) -> NodeView:
+def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], shareable: tuple[GpuView, ...]) -> NodeView:
     used, since = sum(jobs.values()), state.silent_since.get(node.name)
     until = None if since is None or state.is_mostly_silent else since + state.settings.node_grace_s
     return view_of(
@@ -94,5 +94,5 @@ def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], cards: tuple
         silent_since=since,
         workers_stay_until=until,
         jobs=dict(sorted(jobs.items())),
-        devices=cards,
+        devices=shareable,
     )

@@ -76,7 +76,7 @@ class ShareExtenderRoutes(Routes):
         answers=[Response(of=ExtenderFilterResult)],
         problems=[404],
     )
-    async def filter_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def filter_for_gpus(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Of nodes, name those where the GPUs that a pod asks for are free."""
         return json_response(await self._extender.filter(await raw_body(request, self.limits)))
 
@@ -88,7 +88,7 @@ class ShareExtenderRoutes(Routes):
         answers=[Response(of=tuple[HostPriority, ...])],
         problems=[404],
     )
-    async def prioritize_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def prioritize_for_gpus(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Say how much each node is preferred for a pod that asks for GPUs, 0 to 10."""
         return json_response(await self._extender.prioritize(await raw_body(request, self.limits)))
 
@@ -100,7 +100,7 @@ class ShareExtenderRoutes(Routes):
         answers=[Response(of=ExtenderPreemptionResult)],
         problems=[404],
     )
-    async def preempt_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def preempt_for_gpus(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Of nodes with victims, name those where the pod's GPUs are free once these have left."""
         return json_response(await self._extender.preempt(await raw_body(request, self.limits)))
 
@@ -112,7 +112,7 @@ class ShareExtenderRoutes(Routes):
         answers=[Response(of=ExtenderBindingResult)],
         problems=[404],
     )
-    async def bind_with_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def bind_with_gpus(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Give a pod its GPUs, and bind it."""
         return json_response(await self._extender.bind(await raw_body(request, self.limits)))
 
@@ -124,7 +124,7 @@ class ShareExtenderRoutes(Routes):
         answers=[Response(of=dict[str, str])],
         problems=[404],
     )
-    async def get_card_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def get_share_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get what is left of the GPUs of all nodes."""
         return json_response(self._extender.status())
 

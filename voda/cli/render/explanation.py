@@ -82,8 +82,8 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
         f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
         f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
     )
-    if job.card:
-        yield f"GPU: {job.card}"
+    if job.gpu:
+        yield f"GPU: {job.gpu}"
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
     if job.program_failures:

@@ -6,14 +6,14 @@ Rule: pure; text of others cannot command the terminal; at most 80 columns where
 from rich.text import Text
 
 from voda.cli.render.job_text import NONE
-from voda.cli.render.tables import Column, foreign_gpus, shared_cards, silence, table
+from voda.cli.render.tables import Column, foreign_gpus, shared_gpus, silence, table
 from voda.cli.render.terminal import plain
 from voda.text import counted
-from voda.wire.pools import CardView, NodeView
+from voda.wire.pools import GpuView, NodeView
 
-_INDEX = Column(head="CARD", right=True)
+_INDEX = Column(head="GPU", right=True)
 _DEVICE = Column(head="DEVICE", cut=2, least=10)
-_CARD = (
+_GPU = (
     Column(head="MILLI FREE", right=True),
     Column(head="MEMORY FREE", right=True),
     Column(head="HELD BY", cut=1, least=16),
@@ -32,7 +32,7 @@ def node_text(node: NodeView, *, width: int | None) -> list[Text]:
         ("GPUs", _gpus(node)),
         ("Jobs", ", ".join(f"{job_id} x{gpus}" for job_id, gpus in node.jobs.items()) or NONE),
         ("Labels", ",".join(f"{name}={value}" for name, value in sorted(node.labels.items())) or NONE),
-        ("Cards", _cards(node)),
+        ("Shared", _shared(node)),
         *((("Driver", common),) if common else ()),
     )
     head = [Text(f"{name + ':':<8}{plain(value)}") for name, value in facts]
@@ -40,16 +40,16 @@ def node_text(node: NodeView, *, width: int | None) -> list[Text]:
         return head
     rows = [
         [*(own if not turn else [""] * len(own)), *row]
-        for card, device in zip(node.devices, devices, strict=True)
-        for own in [[str(card.index), *([device] if any(devices) else [])]]
-        for turn, row in enumerate(_rows(card))
+        for gpu, device in zip(node.devices, devices, strict=True)
+        for own in [[str(gpu.index), *([device] if any(devices) else [])]]
+        for turn, row in enumerate(_rows(gpu))
     ]
-    return [*head, Text(), *table((_INDEX, *((_DEVICE,) if any(devices) else ()), *_CARD), rows, width=width)]
+    return [*head, Text(), *table((_INDEX, *((_DEVICE,) if any(devices) else ()), *_GPU), rows, width=width)]
 
 
 def _devices(node: NodeView) -> tuple[str, list[str]]:
     """Return whose devices the GPUs are, if all are of one driver's pool, and each GPU's name within it."""
-    parts = [plain(card.name).rpartition("/") for card in node.devices]
+    parts = [plain(gpu.name).rpartition("/") for gpu in node.devices]
     if len(pools := {pool for pool, _, name in parts if name}) != 1:
         return "", ["/".join(filter(None, (pool, name))) or (NONE if pools else "") for pool, _, name in parts]
     driver, _, pool = pools.pop().partition("/")
@@ -65,44 +65,44 @@ def _status(node: NodeView) -> str:
 
 
 def _gpus(node: NodeView) -> str:
-    shared = shared_cards(node)
+    shared = shared_gpus(node)
     parts = [str(node.gpus), f"{node.used_gpus} used", f"{node.free_gpus} free"]
     parts += [f"{shared} of shared GPUs"] if shared and node.gpus else []
     return ", ".join([*parts, f"{foreign_gpus(node)} used by others"])
 
 
-def _cards(node: NodeView) -> str:
+def _shared(node: NodeView) -> str:
     if not node.devices:
-        return "it shares none"
-    gone = sum(1 for card in node.devices if not card.is_present)
+        return "none of its GPUs"
+    gone = sum(1 for gpu in node.devices if not gpu.is_present)
     lost = f"; {counted(gone, 'GPU')} gone of which pods still have shares" if gone else ""
-    cards = sum(1 for card in node.devices if card.is_present)
-    jobs = _cards_of_unknown_index(node)
+    present = sum(1 for gpu in node.devices if gpu.is_present)
+    jobs = _gpus_of_unknown_index(node)
     hidden = f"; jobs have {jobs} of those shown as free, it is not known which" if jobs else ""
-    return f"{cards}, {shared_cards(node)} shared by pods{lost}{hidden}"
+    return f"{shared_gpus(node)} of {counted(present, 'GPU')}{lost}{hidden}"
 
 
-def _cards_of_unknown_index(node: NodeView) -> int:
+def _gpus_of_unknown_index(node: NodeView) -> int:
     """Return how many of the GPUs that seem free jobs have at least; a node may have GPUs that are no such GPUs."""
-    known = sum(1 for card in node.devices if card.job)
-    free = sum(1 for card in node.devices if card.is_present and not card.shares and not card.job)
-    others = max(0, node.gpus - sum(1 for card in node.devices if card.is_present))
+    known = sum(1 for gpu in node.devices if gpu.job)
+    free = sum(1 for gpu in node.devices if gpu.is_present and not gpu.shares and not gpu.job)
+    others = max(0, node.gpus - sum(1 for gpu in node.devices if gpu.is_present))
     return min(free, max(0, node.used_gpus - known - others))
 
 
-def _rows(card: CardView) -> list[list[str]]:
+def _rows(gpu: GpuView) -> list[list[str]]:
     """Return a row for each share of a GPU, the first with what is left of it; one where nobody has any, or a job
     has all.
     """
-    if card.job and not card.shares:
-        return [["0", NONE, f"job {plain(card.job)}", "1,000", _memory(card.memory_mib)]]
-    left = [f"{card.free_milli:,}", _memory(card.free_memory_mib) if card.memory_mib else NONE]
-    own = left if card.is_present else ["gone", "gone"]
-    if not card.shares:
+    if gpu.job and not gpu.shares:
+        return [["0", NONE, f"job {plain(gpu.job)}", "1,000", _memory(gpu.memory_mib)]]
+    left = [f"{gpu.free_milli:,}", _memory(gpu.free_memory_mib) if gpu.memory_mib else NONE]
+    own = left if gpu.is_present else ["gone", "gone"]
+    if not gpu.shares:
         return [[*own, NONE, NONE, NONE]]
     return [
         [*(own if not turn else ["", ""]), plain(share.pod), f"{share.milli:,}", _memory(share.memory_mib)]
-        for turn, share in enumerate(card.shares)
+        for turn, share in enumerate(gpu.shares)
     ]
 
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from voda.cli.render.terminal import plain
-from voda.wire.pods import PodCardView, SharingPodView
+from voda.wire.pods import PodGpuView, SharingPodView
 
 
 def pod_text(pod: SharingPodView, when: Callable[[datetime], str]) -> RenderableType:
@@ -25,17 +25,17 @@ def pod_text(pod: SharingPodView, when: Callable[[datetime], str]) -> Renderable
 def _lines(pod: SharingPodView) -> Iterator[str]:
     if pod.asks_for:
         yield f"asks by {pod.asks_by} for {pod.asks_for}"
-    yield from (f"{card.container}: {_card(card)}" for card in pod.cards)
+    yield from (f"{gpu.container}: {_gpu(gpu)}" for gpu in pod.gpus)
     if pod.reason:
         yield f"why: {pod.reason}"
 
 
-def _card(card: PodCardView) -> str:
-    name = f" ({card.name})" if card.name else ""
-    gone = "" if card.is_present else ", which is gone"
-    others = ", ".join(f"{share.pod} ({_amount(share.milli, share.memory_mib)})" for share in card.beside)
+def _gpu(gpu: PodGpuView) -> str:
+    name = f" ({gpu.name})" if gpu.name else ""
+    gone = "" if gpu.is_present else ", which is gone"
+    others = ", ".join(f"{share.pod} ({_amount(share.milli, share.memory_mib)})" for share in gpu.beside)
     beside = f", beside {others}" if others else ""
-    return f"{_amount(card.milli, card.memory_mib)} of GPU {card.index}{name}{gone}{beside}"
+    return f"{_amount(gpu.milli, gpu.memory_mib)} of GPU {gpu.index}{name}{gone}{beside}"
 
 
 def _amount(milli: int, memory_mib: int) -> str:

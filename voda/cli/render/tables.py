@@ -110,7 +110,7 @@ _NODE = (
     Column(head="HELD BY", cut=1, least=12),
 )
 _NODE_POOL = Column(head="POOL")
-_NODE_CARDS = (Column(head="SHARED", right=True), Column(head="MILLI LEFT", right=True, drop=2))
+_NODE_GPUS = (Column(head="SHARED", right=True), Column(head="MILLI LEFT", right=True, drop=2))
 _NODE_LABELS = Column(head="LABELS", cut=1, least=10)
 _POOL = (
     Column(head="NAME", cut=2),
@@ -168,12 +168,12 @@ def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | N
     Of its GPUs: how many pods share, of how many, and what these pods leave of those.
     """
     has_pools = wide or len({node.pool for node in nodes}) > 1
-    has_cards = any(node.devices for node in nodes)
+    has_shareable = any(node.devices for node in nodes)
     columns = list(_NODE)
     rows = [_node(node) for node in nodes]
-    if has_cards:
-        columns[-1:-1] = _NODE_CARDS
-        rows = [[*row[:-1], *_cards(node), row[-1]] for row, node in zip(rows, nodes, strict=True)]
+    if has_shareable:
+        columns[-1:-1] = _NODE_GPUS
+        rows = [[*row[:-1], *_sharing_cells(node), row[-1]] for row, node in zip(rows, nodes, strict=True)]
     if has_pools:
         columns.insert(2, _NODE_POOL)
         rows = [[*row[:2], plain(node.pool), *row[2:]] for row, node in zip(rows, nodes, strict=True)]
@@ -183,14 +183,14 @@ def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | N
     return table(columns, rows, width=width)
 
 
-def shared_cards(node: NodeView) -> int:
+def shared_gpus(node: NodeView) -> int:
     """Return how many GPUs of a node pods share."""
-    return sum(1 for card in node.devices if card.is_present and card.shares)
+    return sum(1 for gpu in node.devices if gpu.is_present and gpu.shares)
 
 
 def foreign_gpus(node: NodeView) -> int:
     """Return the GPUs of a node that are in use by neither jobs nor pods with shares."""
-    return max(0, node.foreign_gpus - (shared_cards(node) if node.gpus else 0))
+    return max(0, node.foreign_gpus - (shared_gpus(node) if node.gpus else 0))
 
 
 def pools_table(pools: Sequence[PoolView], *, wide: bool = False, width: int | None = None) -> list[Text]:
@@ -259,18 +259,18 @@ def _time(instant: datetime) -> str:
     return f"{instant.astimezone():%H:%M:%S}"
 
 
-def _cards(node: NodeView) -> list[str | Text]:
+def _sharing_cells(node: NodeView) -> list[str | Text]:
     if not node.devices:
         return [NONE, NONE]
-    left = sum(card.free_milli for card in node.devices if card.shares)
-    return [f"{shared_cards(node)}/{sum(card.is_present for card in node.devices)}", f"{left:,}"]
+    left = sum(gpu.free_milli for gpu in node.devices if gpu.shares)
+    return [f"{shared_gpus(node)}/{sum(gpu.is_present for gpu in node.devices)}", f"{left:,}"]
 
 
 def _sharing(node: NodeView) -> list[str]:
     """Return who has shares of the node's GPUs, with how many milli: `ml/notebook 250m`."""
     milli: dict[str, int] = {}
-    for card in node.devices:
-        for share in card.shares:
+    for gpu in node.devices:
+        for share in gpu.shares:
             milli[share.pod] = milli.get(share.pod, 0) + share.milli
     return [f"{pod} {each}m" for pod, each in sorted(milli.items())]
 

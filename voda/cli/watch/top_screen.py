@@ -13,7 +13,7 @@ from rich.text import Text
 
 from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
-from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
+from voda.cli.render.tables import Column, foreign_gpus, shared_gpus, table
 from voda.cli.render.terminal import plain
 from voda.events.reason_text import job_text
 from voda.events.types import PlanAdopted
@@ -187,7 +187,7 @@ def _bar(node: NodeView, signs: Mapping[str, str], room: int) -> list[str | Text
         bar.append(sign * gpus, style=_colour(sign))
         held.append(f"{sign} {plain(job_id)}")
     bar.append(_FOREIGN * node.foreign_gpus, style="dim").append(_FREE * max(0, node.free_gpus), style="dim")
-    uses = ["shared GPUs"] if node.gpus and shared_cards(node) else []
+    uses = ["shared GPUs"] if node.gpus and shared_gpus(node) else []
     uses += ["others"] if foreign_gpus(node) else []
     held += [f"{_FOREIGN} {' and '.join(uses)}"] if uses else []
     if not node.is_ready or not node.is_schedulable or node.is_draining:

@@ -44,7 +44,7 @@ _Warning = Literal[
     "NotAccepted",
     "NotHonoured",
     "NotManaged",
-    "WaitsForCards",
+    "WaitsForGpus",
     "NotMoved",
 ]
 Reason = _Normal | _Warning

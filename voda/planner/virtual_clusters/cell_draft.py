@@ -210,7 +210,8 @@ class CellDraft:
 
     def _occupy(self, worker: PlannedWorker, job: Job, *, is_guaranteed: bool) -> None:
         request = request_of(worker.name, job.spec, self.cluster(job), is_guaranteed=is_guaranteed)
-        for name in (worker.name, *occupy(self.book, request, (worker.cells,))):
+        downgraded = [name for name in occupy(self.book, request, (worker.cells,)) if name not in self.view.gangs]
+        for name in (worker.name, *downgraded):
             self.changed(job_of(name))
 
     def restore(self, job: Job) -> PlannedWorker | None:

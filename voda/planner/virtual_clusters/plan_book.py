@@ -207,7 +207,7 @@ class PlanBook:
             elif (are_guaranteed and root == NONE) or not settle(self.book, gang, root):
                 elsewhere.add(worker.job_id)
                 lost = take_leafs(self.book, gang, dict.fromkeys(gang.leafs, worker.cells))
-                elsewhere |= {job_of(name) for name in lost}
+                elsewhere |= {job_of(name) for name in lost if name not in self._gangs}
         return elsewhere
 
 

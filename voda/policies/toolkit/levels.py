@@ -75,7 +75,8 @@ def _due_at(job: Job, thresholds: QueueThresholds) -> float:
     """Return about when the job is due, to within rounding; long ago when it has been for long."""
     if job.workers:
         missing_gpu_s = thresholds.demote_gpu_s - job.served_since_start_gpu_s
-        return job.counted_at + missing_gpu_s / job.gpus if job.queue_level == HIGH else math.inf
+        # A part of a GPU is no whole one: its service does not count.
+        return job.counted_at + missing_gpu_s / job.gpus if job.gpus and job.queue_level == HIGH else math.inf
     if job.queue_level == HIGH or job.last_halted_at is None:
         return math.inf
     return job.last_halted_at + thresholds.promote_knob * job.last_run_s

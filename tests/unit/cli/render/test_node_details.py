@@ -3,15 +3,15 @@
 from tests.wire import NOW, a_wire_node
 from voda.cli.render.node_details import node_text
 from voda.cli.render.tables import nodes_table
-from voda.wire.pools import CardView, ShareView
+from voda.wire.pools import GpuView, ShareView
 
 
 def a_share(pod: str, milli: int, memory_mib: int = 0) -> ShareView:
     return ShareView(pod=pod, pod_uid=pod, container="main", milli=milli, memory_mib=memory_mib, assigned_at=NOW)
 
 
-def a_gpu(index: int, *shares: ShareView, is_present: bool = True, name: str = "", job: str = "") -> CardView:
-    return CardView(
+def a_gpu(index: int, *shares: ShareView, is_present: bool = True, name: str = "", job: str = "") -> GpuView:
+    return GpuView(
         index=index,
         name=name,
         is_present=is_present,
@@ -55,14 +55,14 @@ def test_node_with_gpus_tells_of_each_what_is_free_and_who_has_it_in_eighty_colu
         "GPUs:   4, 0 used, 2 free, 2 of shared GPUs, 0 used by others",
         "Jobs:   -",
         "Labels: -",
-        "Cards:  3, 2 shared by pods; 1 GPU gone of which pods still have shares",
+        "Shared: 2 of 3 GPUs; 1 GPU gone of which pods still have shares",
         "",
-        "CARD  MILLI FREE  MEMORY FREE  HELD BY                          MILLI     MEMORY",
-        "   0         250   12,288 MiB  ml/notebook                        250  4,096 MiB",
-        "                               ml/serve-of-a-very-long-name-t…    500          -",
-        "   1       1,000   16,384 MiB  -                                    -          -",
-        "   2         900   16,384 MiB  ml/notebook                        100          -",
-        "   3        gone         gone  ml/left-over                       300          -",
+        "GPU  MILLI FREE  MEMORY FREE  HELD BY                           MILLI     MEMORY",
+        "  0         250   12,288 MiB  ml/notebook                         250  4,096 MiB",
+        "                              ml/serve-of-a-very-long-name-th…    500          -",
+        "  1       1,000   16,384 MiB  -                                     -          -",
+        "  2         900   16,384 MiB  ml/notebook                         100          -",
+        "  3        gone         gone  ml/left-over                        300          -",
     ]
     assert max(map(len, lines)) <= 80
 
@@ -71,27 +71,27 @@ def test_gpu_that_a_job_has_is_not_shown_as_free() -> None:
     devices = (a_gpu(0, a_share("ml/notebook", 250, 4_096)), a_gpu(1, job="train"), a_gpu(2))
     node = a_wire_node(gpus=3, jobs={"train": 1}, foreign_gpus=1, devices=devices)
     assert [line.plain for line in node_text(node, width=80)][6:] == [
-        "Cards:  3, 1 shared by pods",
+        "Shared: 1 of 3 GPUs",
         "",
-        "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI      MEMORY",
-        "   0         750   12,288 MiB  ml/notebook    250   4,096 MiB",
-        "   1           0            -  job train    1,000  16,384 MiB",
-        "   2       1,000   16,384 MiB  -                -           -",
+        "GPU  MILLI FREE  MEMORY FREE  HELD BY      MILLI      MEMORY",
+        "  0         750   12,288 MiB  ml/notebook    250   4,096 MiB",
+        "  1           0            -  job train    1,000  16,384 MiB",
+        "  2       1,000   16,384 MiB  -                -           -",
     ]
 
 
 def test_gpus_of_jobs_of_which_it_is_not_known_which_they_are_are_counted() -> None:
     devices = (a_gpu(0, a_share("ml/notebook", 250)), a_gpu(1, job="train"), a_gpu(2), a_gpu(3))
     shown = node_text(a_wire_node(gpus=4, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
-    told = "Cards:  4, 1 shared by pods; jobs have 1 of those shown as free, it is not known which"
+    told = "Shared: 1 of 4 GPUs; jobs have 1 of those shown as free, it is not known which"
     assert told in [line.plain for line in shown]
     # Its other GPUs are no GPUs: the job may have those.
     more = node_text(a_wire_node(gpus=6, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
-    assert "Cards:  4, 1 shared by pods" in [line.plain for line in more]
+    assert "Shared: 1 of 4 GPUs" in [line.plain for line in more]
 
 
 def test_node_without_gpus_says_so() -> None:
-    assert node_text(a_wire_node(), width=80)[-1].plain == "Cards:  it shares none"
+    assert node_text(a_wire_node(), width=80)[-1].plain == "Shared: none of its GPUs"
 
 
 def test_words_of_pods_cannot_command_the_terminal() -> None:
@@ -113,14 +113,14 @@ def test_gpus_that_pods_claim_have_the_names_of_their_devices_in_eighty_columns(
     )
     lines = [line.plain for line in node_text(a_wire_node("g1", devices=devices), width=80)]
     assert lines[6:] == [
-        "Cards:  2, 1 shared by pods; 1 GPU gone of which pods still have shares",
+        "Shared: 1 of 2 GPUs; 1 GPU gone of which pods still have shares",
         "Driver: gpu.example.com, pool g1",
         "",
-        "CARD  DEVICE         MILLI FREE  MEMORY FREE  HELD BY           MILLI     MEMORY",
-        "   0  gpu-0                 250   12,288 MiB  ml/notebook         250  4,096 MiB",
+        "GPU  DEVICE          MILLI FREE  MEMORY FREE  HELD BY           MILLI     MEMORY",
+        "  0  gpu-0                  250   12,288 MiB  ml/notebook         250  4,096 MiB",
         "                                              ml/serve-of-a-v…    500          -",
-        "   1  gpu-of-a-lon…       1,000   16,384 MiB  -                     -          -",
-        "   2  -                    gone         gone  ml/left-over        300          -",
+        "  1  gpu-of-a-long…       1,000   16,384 MiB  -                     -          -",
+        "  2  -                     gone         gone  ml/left-over        300          -",
     ]
     assert max(map(len, lines)) <= 80
 

@@ -103,6 +103,23 @@ def test_plan_when_a_full_node_falls_silent_is_that_of_a_service_that_has_just_s
         assert replan(pool.state, registries) == replan(pool.state)
 
 
+def test_plan_when_a_gang_of_pods_loses_its_guarantee_to_a_job_is_made() -> None:
+    pool = a_new_pool()
+    pool.take("submit", {**JOB, "more": 0, "priority": 5})
+    pool.state = reached(replanned(pool.state))
+    # The job has the one quota cell of its virtual cluster already.
+    ((node,),) = pool.state.plan.placement.values()
+    other = next(name for name in NAMES if name != node)
+    request = GangRequest(name="pods", virtual_cluster="vision", members=((1, 4),), priority=0)
+    cells = WorkerCells(node=other, devices=(0, 1, 2, 3), chain="rack", quota="node")
+    gang = GangAllocation(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})
+    pool.state = replace(pool.state, gangs={"pods": gang})
+    pool.take("submit", JOB)
+    pool.state = replanned(pool.state)
+    assert pool.state.plan.placement["j1"] == (node,)
+    assert recover(pool.state).book.gangs["pods"].downgraded_by == "j1#0"
+
+
 def test_book_when_it_failed_on_the_way_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, planner = a_new_pool(), CellPlanner()
     pool.take("submit", JOB)

@@ -183,7 +183,7 @@ class ClaimPlacer:
             self._remember(meta.uid, told=reason)
             subject = Subject(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
             self.announce(
-                Announcement(subject=subject, reason="WaitsForCards", message=reason, at=now, key=f"{now} {reason}")
+                Announcement(subject=subject, reason="WaitsForGpus", message=reason, at=now, key=f"{now} {reason}")
             )
 
     async def _bind(self, chosen: ChosenGpus) -> None:

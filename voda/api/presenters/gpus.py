@@ -9,18 +9,18 @@ from typing import Final
 
 from voda.domain.shares import SharingNode
 from voda.wire.base import instant
-from voda.wire.pools import CardView, ShareView
+from voda.wire.pools import GpuView, ShareView
 
 _NO_JOBS: Final[Mapping[int, str]] = {}
 
 
-def cards_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[CardView, ...]:
+def gpus_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[GpuView, ...]:
     """Return the GPUs of a node by index, with those that are gone and of which pods still have shares; `jobs`: GPU
     -> the job that has all of it, where that is known.
     """
     free, shares = node.free(), _shares(node)
     there = (
-        CardView(
+        GpuView(
             index=index,
             name=node.devices[index].name,
             is_present=True,
@@ -33,7 +33,7 @@ def cards_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[Car
         for index, left in enumerate(free)
     )
     gone = (
-        CardView(
+        GpuView(
             index=index, is_present=False, memory_mib=0, free_milli=0, free_memory_mib=0, shares=tuple(shares[index])
         )
         for index in sorted(shares)
@@ -47,15 +47,15 @@ def _shares(node: SharingNode) -> Mapping[int, Sequence[ShareView]]:
     found = defaultdict[int, list[ShareView]](list)
     for uid, pod in node.pods.items():
         for container, share in pod.containers.items():
-            for card in share.gpus:
-                is_known = share.request.devices and card < len(node.devices)
-                found[card].append(
+            for gpu in share.gpus:
+                is_known = share.request.devices and gpu < len(node.devices)
+                found[gpu].append(
                     ShareView(
                         pod=pod.pod,
                         pod_uid=uid,
                         container=container,
                         milli=share.request.milli_each,
-                        memory_mib=node.devices[card].memory_mib if is_known else share.request.memory_mib,
+                        memory_mib=node.devices[gpu].memory_mib if is_known else share.request.memory_mib,
                         assigned_at=instant(pod.assigned_at),
                     )
                 )
