@@ -128,7 +128,7 @@ async def test_end_that_is_told_too_early_is_neither_the_end_nor_a_loss_until_it
             answer_too_early(monkeypatch, each._log.stream, times=4)
             assert await ids(each) == ["1", "2", "3"]
             answer_too_early(monkeypatch, each._log.stream, times=10**9)
-            each._log.connection.timeout_s = 0.1
+            each._log.connection.timeout_s = 1.0
             with pytest.raises(LogDamaged, match=r"position 1: .*message 3 of the stream .* is gone"):
                 await each.read(0, 2)
 

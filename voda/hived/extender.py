@@ -170,7 +170,7 @@ class HivedExtender:
     def _request(self, pod: HivedPod) -> HivedRequest:
         request = read_request(pod)
         name, gang = request.gang.name, self.book.gangs.get(request.gang.name)
-        if "#" in name or (gang is not None and not (gang.workers or gang.waiting)):
+        if gang is not None and not (gang.workers or gang.waiting):
             raise InvalidInput(f"the affinity group cannot be called {name!r}: voda has that name for something else")
         if gang is not None and gang.request.virtual_cluster != request.gang.virtual_cluster:
             raise InvalidInput(

@@ -98,8 +98,11 @@ def read_request(pod: HivedPod) -> HivedRequest:
         )
     group = spec.affinity_group or _AffinityGroup(pod.key, (_Member(1, spec.leaf_cell_number),))
     if "#" in group.name:
-        # Among the cells of a pool, names with one are those of jobs' workers.
-        raise InvalidInput(f"annotation {SCHEDULING_SPEC}: affinityGroup.name is {group.name}, expected no #")
+        # Among the cells of a pool.
+        raise InvalidInput(
+            f"annotation {SCHEDULING_SPEC}: the affinity group cannot be called {group.name[:80]!r}: names with # are"
+            " those of jobs' workers"
+        )
     request = GangRequest(
         name=group.name,
         virtual_cluster=spec.virtual_cluster,

@@ -56,7 +56,7 @@ def test_request_when_written_for_an_older_hived_is_understood() -> None:
         ("- a", "expected `object`, got `array`"),
         ("priority: high", "priority: expected `int`, got `str`"),
         ("affinityGroup: {name: g, members: [{podNumber: x}]}", "affinityGroup.members"),
-        ('affinityGroup: {name: "train#0", members: []}', "affinityGroup.name is train#0, expected no #"),
+        ('affinityGroup: {name: "train#0", members: []}', "the affinity group cannot be called 'train#0'"),
     ],
 )
 def test_request_when_it_cannot_be_read_is_refused_with_the_place(text: str, sentence: str) -> None:
