@@ -471,6 +471,33 @@ async def test_pod_that_cannot_be_untracked_is_tried_again_and_keeps_its_job_fro
     assert not stage.wire.asked
 
 
+@in_no_time
+async def test_job_is_tried_again_soon_however_long_the_server_asks_to_wait() -> None:
+    stage = with_a_pod_that_others_delete()
+    stage.watch()
+    stage.wire.throttles, stage.wire.asks_for_s = 1.0, 3_600
+    await stage.actuator.set_desired("a", DesiredHalt())
+    assert attempts(stage) == [1]
+    stage.wire.throttles = 0.0
+    stage.wire.asked.clear()
+    await retried(stage, for_s=80.0)
+    assert stage.wire.asked
+
+
+@in_no_time
+async def test_job_that_changes_while_it_is_tried_again_is_tried_less_often_all_the_same() -> None:
+    stage = with_a_pod_that_others_delete()
+    stage.watch()
+    stage.wire.throttles, stage.wire.slow_s = 1.0, {"a": 1.0, "a-worker-0": 1.0}
+    await stage.actuator.set_desired("a", DesiredHalt())
+    retrying = asyncio.create_task(retried(stage, for_s=60.0))
+    while not retrying.done():
+        await stage.actuator.converge(["a"])
+        await asyncio.sleep(0.1)
+    assert attempts(stage) == [*range(1, len(attempts(stage)) + 1)]
+    assert len(attempts(stage)) > 3
+
+
 def of_an_absent_trainjob() -> Stage:
     stage = Stage()
     stage.server.serve(TRAINJOBS)

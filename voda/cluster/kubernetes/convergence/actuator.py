@@ -178,23 +178,29 @@ class Actuator:
 
     async def _look_after(self, job_id: str) -> None:
         # Whatever is desired, and however that goes: their Job may count these pods any moment.
-        for pod in to_untrack(self._pods(job_id).values()):
-            try:
-                await _untrack(self._api, pod)
-            except VodaError as error:
-                self._untracking.add(job_id, after_s=_UNTRACK_S)
-                _log.warning("pod is still tracked job_id=%s pod=%s reason=%s", job_id, pod.metadata.name, error)
+        try:
+            await gather_all(_untrack(self._api, pod) for pod in to_untrack(self._pods(job_id).values()))
+        except VodaError as error:
+            self._untracking.add(job_id, after_s=_UNTRACK_S)
+            _log.warning("pods are still tracked job_id=%s reason=%s", job_id, error)
+        except Exception:  # whatever it is, it concerns one job; the others go on
+            self._untracking.add(job_id, after_s=_UNFORESEEN_S)
+            _log.exception("unforeseen doing=untracking about=%s", job_id)
         if not self._retries.is_delayed(job_id):
             await self._attempt(job_id)
 
     async def _attempt(self, job_id: str) -> None:
+        if job_id in self._busy:
+            # Whoever converges it goes on, and says how that ended.
+            self._again.add(job_id)
+            return
         try:
             await self._converge(job_id)
         except Conflict:
             # The mirror is a moment behind; the watch is about to show what changed.
             self._retries.add(job_id, after_s=_BEHIND_S)
         except VodaError as error:
-            self._delay(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
+            self._delay(job_id, str(error), at_least_s=min(getattr(error, "retry_after_s", 0.0), _LONGEST_PAUSE_S))
         except Exception as error:  # whatever it is, it concerns one job; the others go on
             _log.exception("unforeseen doing=converging about=%s", job_id)
             self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
@@ -207,9 +213,6 @@ class Actuator:
         self._publish(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
 
     async def _converge(self, job_id: str) -> None:
-        if job_id in self._busy:
-            self._again.add(job_id)
-            return
         self._busy.add(job_id)
         try:
             while True:
