@@ -248,7 +248,9 @@ class DurableStore(EventStore, Protocol):
     # ---- copies
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """Append events of another log behind position `after`, byte for byte, all or none, durably.
+        """Append events of another log behind position `after`, byte for byte, durably.
+
+        All or none; what is too large for a store at once lands in parts, in order.
 
         Raises:
             VersionConflict: this log ends elsewhere.

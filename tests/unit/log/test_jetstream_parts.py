@@ -128,6 +128,18 @@ def test_group_larger_than_a_message_is_compressed_and_read_as_it_was_written() 
     assert [(sealed.position, sealed.is_intact) for sealed in read.sealed] == [(n, True) for n in range(1, 13)]
 
 
+def test_compressed_message_that_is_cut_or_unpacks_to_more_than_a_group_may_be_is_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = zlib.compress(bytes(5_000))
+    for cut in (data[:-3], data[:20]):
+        with pytest.raises(LogDamaged, match="message 7 of the stream is no part of a voda log"):
+            group_at(7, cut)
+    monkeypatch.setattr(messages, "_MOST_BYTES", 4_000)
+    with pytest.raises(LogDamaged, match="too large once unpacked"):
+        group_at(7, data)
+
+
 def test_message_planned_behind_another_does_not_count() -> None:
     first, lost, second = group(1, 1, after=0), group(1, 2, after=0), group(2, 1, after=2)
     assert found([first.data, lost.data, second.data]) == [[1], [2]]

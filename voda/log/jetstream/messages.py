@@ -24,6 +24,8 @@ _OVERHEAD_BYTES = 1024
 # A message that is too large as it is: JSON shrinks to a fifth or less.
 _COMPRESSION_LEVEL = 1
 _PIECE_BYTES = 256 * 1024
+# Of a group that is compressed: beyond what any request to voda brings, and no more than a reader has room for.
+_MOST_BYTES = 256 * 1024 * 1024
 _COMPRESSED = b"\x78"
 """Begins what zlib has made, and no array of msgpack."""
 
@@ -98,6 +100,8 @@ def encode_group(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_byt
 
 def _compressed(data: bytes, most: int) -> bytes:
     """Return the data compressed; empty where that would be more bytes than so many, which is noticed on the way."""
+    if len(data) > _MOST_BYTES:
+        return b""
     packer, view, parts, size = zlib.compressobj(_COMPRESSION_LEVEL), memoryview(data), list[bytes](), 0
     for first in range(0, len(data), _PIECE_BYTES):
         parts.append(packer.compress(view[first : first + _PIECE_BYTES]))
@@ -108,6 +112,15 @@ def _compressed(data: bytes, most: int) -> bytes:
     return b"".join(parts) if size + len(parts[-1]) <= most else b""
 
 
+def _unpacked(data: bytes) -> bytes:
+    """Return what was compressed; raises zlib.error where that is damaged, cut, or larger than a group may be."""
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(data, _MOST_BYTES)
+    if not unpacker.eof:
+        raise zlib.error("it is cut, or too large once unpacked")
+    return found
+
+
 def group_at(sequence: int, data: bytes) -> Group | None:
     """Return the group of a message; None if it does not count, because its writer expected it elsewhere.
 
@@ -116,7 +129,7 @@ def group_at(sequence: int, data: bytes) -> Group | None:
         LogTooNew: a newer voda wrote it.
     """
     try:
-        found = _decode(zlib.decompress(data) if data.startswith(_COMPRESSED) else data)
+        found = _decode(_unpacked(data) if data.startswith(_COMPRESSED) else data)
     except (msgspec.MsgspecError, zlib.error) as error:
         raise LogDamaged(f"message {sequence} of the stream is no part of a voda log ({error})") from error
     if found.format > FORMAT:
