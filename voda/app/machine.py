@@ -113,6 +113,8 @@ def refuse_contradictions(options: MachineOptions) -> None:
         raise InvalidInput(f"--port is {options.port}, expected 0 (any) to 65535")
     if not 0 <= options.pids_limit <= 4_194_304:
         raise InvalidInput(f"--pids-limit is {options.pids_limit}, expected 0 (none) to 4194304")
+    if options.jobs_per_user < 1:
+        raise InvalidInput(f"--jobs-per-user is {options.jobs_per_user}, expected 1 or more")
 
 
 def socket_path(options: MachineOptions) -> Path | None:

@@ -47,6 +47,7 @@ def test_host_when_others_may_reach_it_is_no_loopback(host: str) -> None:
         ({"host": "0.0.0.0", "has_tokens": False}, "--open-to-everybody"),
         ({"slots": 0}, "--slots is 0"),
         ({"slots": 5000}, "--slots is 5000"),
+        ({"jobs_per_user": 0}, "--jobs-per-user is 0, expected 1 or more"),
         ({"port": 65_536}, "--port is 65536"),
         ({"socket": Path("/run/x.sock")}, "--socket /run/x.sock is for all users"),
         ({"is_multi_user": True, "has_tokens": False}, "--no-tokens makes every user admin"),
