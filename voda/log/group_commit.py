@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from voda.domain.errors import LogDamaged, StoreNotWritable
-from voda.log.append_plan import Append, Outcome, parts_of
+from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, refuse_unstorable, together
+from voda.log.store import DurableStore
+from voda.log.tail import GrowthSignal
 
 LARGEST_GROUP = 10_000
 """With so many facts a group is full, so that a commit takes a fraction of a second."""
@@ -26,7 +28,11 @@ class Committer(Protocol):
         """Write the group in one durable transaction, waiting for locks if necessary."""
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        """Write the group without waiting; if that might take long, return None and write nothing."""
+        """Write the group without waiting; None: nothing is written, as that might take long, as with any server."""
+        return None
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See DurableStore.take_over."""
 
 
 class _PendingAppend(NamedTuple):
@@ -130,3 +136,24 @@ def _answer(answer: asyncio.Future[int], outcome: Outcome) -> None:
         answer.set_exception(outcome)
     else:
         answer.set_result(outcome)
+
+
+class CommittedStore(DurableStore):
+    """A DurableStore whose appends go through a GroupCommit and wake its tails."""
+
+    def __init__(self, place: str, database: Committer) -> None:
+        self.place = place
+        self._committer = database
+        self._commits = GroupCommit(database)
+        self._growth = GrowthSignal()
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        append = together(appends)
+        refuse_unstorable(append)
+        position = await self._commits.append(append)
+        self._growth.wake()
+        return position
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        await self._committer.take_over(plan, after=after)
+        self._growth.wake()

@@ -120,23 +120,7 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
         )
     found = _found(words, choice, options, caller)
     words = [*found.words]
-    job = ProgramJob(
-        name=options.name or _name_of(shown),
-        words=found.words,
-        launcher=choice.launcher,
-        least=least,
-        most=most,
-        gpus_per_worker=options.gpus_per_worker,
-        gpu_milli=options.gpu_milli,
-        gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
-        env=tuple({**variables_of_environment(caller or {}, found.folders), **_given(options)}.items()),
-        env_files=_env_files(options),
-        path="" if caller is None else os.pathsep.join(found.folders),
-        interpreter="" if caller is None else found.python,
-        working_dir=_folder(options),
-        time_limit_s=_time_limit_s(options.time) if options.time else 0,
-        image=options.image,
-    )
+    job = _job_of(options, shown, found, caller, choice.launcher)
     _refuse_odd_share(options, most, choice.launcher)
     _refuse_unrunnable(words, options)
     starter = PurePath(words[0]).name if launcher_in_command(words) else choice.launcher
@@ -153,6 +137,29 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
         or (_begins_again(script, shown, options) if least < most else ""),
         runs_with=found.python or found.file,
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
+    )
+
+
+def _job_of(
+    options: Program, shown: str, found: FoundProgram, caller: Mapping[str, str] | None, launcher: Launcher
+) -> ProgramJob:
+    least, most = worker_bounds(str(options.workers) or "1")
+    return ProgramJob(
+        name=options.name or _name_of(shown),
+        words=found.words,
+        launcher=launcher,
+        least=least,
+        most=most,
+        gpus_per_worker=options.gpus_per_worker,
+        gpu_milli=options.gpu_milli,
+        gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
+        env=tuple({**variables_of_environment(caller or {}, found.folders), **_given(options)}.items()),
+        env_files=_env_files(options),
+        path="" if caller is None else os.pathsep.join(found.folders),
+        interpreter="" if caller is None else found.python,
+        working_dir=_folder(options),
+        time_limit_s=_time_limit_s(options.time) if options.time else 0,
+        image=options.image,
     )
 
 

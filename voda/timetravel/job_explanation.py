@@ -52,9 +52,7 @@ class LoggedSubmission(NamedTuple):
     position: int
 
 
-async def explain(
-    store: EventStore, job_id: str, place: LogPlace, *, registries: Registries | None = None
-) -> JobExplanation:
+async def explain(store: EventStore, job_id: str, place: LogPlace) -> JobExplanation:
     """Explain a job at a moment; InvalidInput where the log did not know it then."""
     submission = await submission_of(store, job_id, place.position)
     ended, why, stall = await _end_of(store, submission, place.position)
@@ -62,7 +60,7 @@ async def explain(
         live = await live_at(store, place.position)
         if (job := live.cluster.job(job_id)) is not None:
             state = live.state(job.spec.pool)
-            explanation = await explain_in(store, state, job_id, place.at, registries=registries)
+            explanation = await explain_in(store, state, job_id, place.at)
             return replace(explanation, obstacle=stall)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
@@ -70,16 +68,14 @@ async def explain(
     return replace(explanation, reason=why)
 
 
-async def explain_in(
-    store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries | None = None
-) -> JobExplanation:
+async def explain_in(store: EventStore, state: ClusterState, job_id: str, at: float) -> JobExplanation:
     """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
     try:
         submission = await submission_of(store, job_id, state.position)
     except LogArchived as error:
         # Its archive is out of reach: the live spec, and the beginning of the log, must do.
         submission = LoggedSubmission(state.jobs[job_id].spec, error.base)
-    registries = registries or Registries()
+    registries = Registries()
     policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(

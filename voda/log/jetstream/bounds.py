@@ -27,7 +27,7 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
         await log.marks.write_start(boundary.sequence, base)
     # Delete the messages before that of the first remaining event; nats-server 2.11 takes sequence 1 for all of them.
     if log.marks.start.sequence > 1:
-        await log.stream.api("PURGE", {"seq": log.marks.start.sequence})
+        await log.stream.purge({"seq": log.marks.start.sequence})
     for kind, last in ((SEGMENT, base.position), (BASE, base.position - 1)):
         for key in await log.marks.blobs.keys(kind):
             if key.position <= last:

@@ -6,7 +6,7 @@ same key stays.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
@@ -95,13 +95,7 @@ class BlobStore:
             # As another process has written it.
             return
         pieces = [data[first : first + self._chunk_bytes] for first in range(0, len(data), self._chunk_bytes)]
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def write(number: int, piece: bytes) -> None:
-            async with turns:
-                await self._stream.publish(self._piece(key, name, number), piece)
-
-        await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
+        await _few_at_once(lambda at: self._stream.publish(self._piece(key, name, at), pieces[at]), len(pieces))
         await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
 
     async def get(self, key: BlobKey) -> bytes | None:
@@ -109,18 +103,8 @@ class BlobStore:
         record = await self._record(key)
         if record is None:
             return None
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def read(number: int) -> bytes:
-            subject = self._piece(key, record.sha256, number)
-            async with turns:
-                piece = await self._stream.near_last_of(subject)
-                if piece is None:
-                    found = await self._stream.last_of(subject)
-                    piece = found.data if found else b""
-                return piece
-
-        data = b"".join(await asyncio.gather(*(read(number) for number in range(record.chunks))))
+        pieces = await _few_at_once(lambda at: self._stream.last_of(self._piece(key, record.sha256, at)), record.chunks)
+        data = b"".join(piece.data for piece in pieces if piece)
         if sha256(data).hexdigest() == record.sha256:
             return data
         if await self._record(key) != record:
@@ -146,11 +130,8 @@ class BlobStore:
         )
 
     async def drop(self, key: BlobKey) -> None:
-        await self._drop(self._subject(key))
-        await self._drop(f"{self._pieces(key)}.>")
-
-    async def _drop(self, subject: str) -> None:
-        await self._stream.api("PURGE", {"filter": subject})
+        await self._stream.purge({"filter": self._subject(key)})
+        await self._stream.purge({"filter": f"{self._pieces(key)}.>"})
 
     async def _record(self, key: BlobKey) -> _Manifest | None:
         found = await self._stream.last_of(self._subject(key))
@@ -165,6 +146,17 @@ class BlobStore:
 
     def _piece(self, key: BlobKey, content: str, number: int) -> str:
         return f"{self._pieces(key)}.{content[:16]}.{number}"
+
+
+async def _few_at_once(call: Callable[[int], Awaitable[T]], count: int) -> list[T]:
+    """Return the answers to the calls with 0, 1, ..."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def answer(number: int) -> T:
+        async with turns:
+            return await call(number)
+
+    return await asyncio.gather(*map(answer, range(count)))
 
 
 def token(name: str) -> str:

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
-from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog
 from voda.log.jetstream.messages import FORMAT
-from voda.log.jetstream.transport.client import STREAM_NOT_FOUND, translate_error
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.jetstream.transport.url import NatsLocation
@@ -123,13 +121,12 @@ async def _readable(connection: NatsConnection, stream: str) -> dict[str, Any]:
 
 
 async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: _Values) -> None:
+    stream = MessageStream(connection, wanted["name"])
     try:
-        found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
-    except APIError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise translate_error(error, connection.place) from error
+        found = (await stream.api("INFO"))["config"]
+    except NotALog:
         wanted["num_replicas"] = connection.location.replicas or (_CLUSTER_REPLICAS if connection.is_cluster else 1)
-        await MessageStream(connection, wanted["name"]).api("CREATE", wanted)
+        await stream.api("CREATE", wanted)
         return
     _refuse_foreign(connection, found)
     # An update must not change a setting that protects events, in either direction.
@@ -137,7 +134,7 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: _Value
     replicas = connection.location.replicas or found["num_replicas"]
     changed = {**found, **wanted, "num_replicas": replicas}
     if changed != found:
-        await MessageStream(connection, wanted["name"]).api("UPDATE", changed)
+        await stream.api("UPDATE", changed)
 
 
 def _log_settings(name: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from msgspec import Raw, Struct
 from msgspec.structs import astuple
 from nats.aio.msg import Msg
 
-from voda.domain.errors import LogDamaged, StoreNotWritable
+from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Head, Sealed
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, together
-from voda.log.group_commit import GroupCommit
+from voda.log.append_plan import EventRow, row_of
+from voda.log.group_commit import CommittedStore
 from voda.log.jetstream import settings
 from voda.log.jetstream.bounds import forget, refuse_cut
 from voda.log.jetstream.marks import BlobKey, decoded
@@ -25,8 +25,8 @@ from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
 from voda.log.jetstream.writer import JetStreamWriter
-from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotHeads, SnapshotStore, load_heads
-from voda.log.tail import TAIL_PAGE, GrowthSignal
+from voda.log.store import SNAPSHOTS_KEPT, Base, Snapshot, SnapshotHeads, SnapshotStore, load_heads
+from voda.log.tail import TAIL_PAGE
 
 _SNAPSHOT = "snapshot"
 _POLL_S = 1.0
@@ -49,13 +49,11 @@ _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 class JetStreamSnapshots(SnapshotStore):
     """A SnapshotStore in the records beside a log."""
 
-    def __init__(self, log: SyncedLog, *, read_only: bool) -> None:
+    def __init__(self, log: SyncedLog) -> None:
         self._place = log.place
         self._blobs = log.marks.blobs
-        self._read_only = read_only
 
     async def save(self, snapshot: Snapshot) -> None:
-        _refuse_read_only(self._place, self._read_only)
         heads = {stream: astuple(head) for stream, head in snapshot.heads.items()}
         data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
         await self._blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
@@ -90,20 +88,17 @@ class JetStreamSnapshots(SnapshotStore):
         return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
 
 
-class JetStreamStore(DurableStore):
+class JetStreamStore(CommittedStore):
     """A DurableStore over a connection, which it closes."""
 
-    def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
+    def __init__(self, connection: NatsConnection) -> None:
         self.connection = connection
         """A Lease beside the log uses it."""
-        self.place = connection.place
-        self._read_only = read_only
         self._log = SyncedLog(connection)
-        self.snapshots = JetStreamSnapshots(self._log, read_only=read_only)
+        self.snapshots = JetStreamSnapshots(self._log)
         self._reader = EventReader(self._log)
         self._writer = JetStreamWriter(self._log, self._reader)
-        self._commits = GroupCommit(self._writer)
-        self._growth = GrowthSignal()
+        super().__init__(connection.place, self._writer)
         self._is_listening = False
         connection.on_reconnect(self._growth.wake)
 
@@ -115,14 +110,14 @@ class JetStreamStore(DurableStore):
             NotALog: there is none; only `voda log migrate` makes one.
             InvalidInput: the servers may lose events, or refuse the user.
         """
-        connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
+        connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s, read_only=read_only)
         try:
             settings.refuse_old_server(connection)
             await (settings.refuse_foreign if read_only else settings.refuse_unsafe)(connection)
         except BaseException:
             await connection.close()
             raise
-        return cls(connection, read_only=read_only)
+        return cls(connection)
 
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
@@ -130,14 +125,6 @@ class JetStreamStore(DurableStore):
             await settings.migrate(connection)
 
     # ---- events
-
-    async def append_all(self, appends: Sequence[Append]) -> int:
-        _refuse_read_only(self.place, self._read_only)
-        append = together(appends)
-        refuse_unstorable(append)
-        position = await self._commits.append(append)
-        self._growth.wake()
-        return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         if stream is None:
@@ -188,24 +175,13 @@ class JetStreamStore(DurableStore):
         await self.refuse_cut()
         return None
 
-    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        _refuse_read_only(self.place, self._read_only)
-        await self._writer.take_over(plan, after=after)
-        self._growth.wake()
-
     async def base(self) -> Base:
         return (await self._log.marks.read_start()).base
 
     async def forget(self, base: Base) -> None:
-        _refuse_read_only(self.place, self._read_only)
         await forget(self._log, self._reader.index, base)
 
     async def close(self) -> None:
         await self._commits.close()
         await self._writer.marks.close()
         await self.connection.close()
-
-
-def _refuse_read_only(place: str, read_only: bool) -> None:
-    if read_only:
-        raise StoreNotWritable(f"{place} was opened for reading only")

@@ -97,11 +97,8 @@ class JetStreamWriter(Committer):
         middle = len(group) // 2
         return [*await self.commit(group[:middle]), *await self.commit(group[middle:])]
 
-    def commit_at_once(self, group: Sequence[Append]) -> None:
-        """See Committer.commit_at_once. A server is never fast enough for that."""
-
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over. What is too large for one message is taken over in halves."""
+        """See Committer.take_over. What is too large for one message is taken over in halves."""
         try:
             async with self._turn:
                 await self._take_over(plan, after)

@@ -105,9 +105,6 @@ class PostgresDatabase(Database):
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             return await self._writer.commit(group)
 
-    def commit_at_once(self, group: Sequence[Append]) -> None:
-        """See Database.commit_at_once. A server is never fast enough for that."""
-
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             await self._writer.take_over(plan, after=after, place=self.place)

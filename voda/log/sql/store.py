@@ -13,12 +13,12 @@ from msgspec.structs import astuple
 from voda.domain.errors import LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, together
-from voda.log.group_commit import Committer, GroupCommit
+from voda.log.append_plan import EventRow
+from voda.log.group_commit import CommittedStore, Committer
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
-from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotStore, load_heads, tail_is_cut
-from voda.log.tail import TAIL_PAGE, GrowthSignal
+from voda.log.store import SNAPSHOTS_KEPT, Base, Snapshot, SnapshotStore, load_heads, tail_is_cut
+from voda.log.tail import TAIL_PAGE
 
 _SWEEP = 10_000
 """So many events are deleted at once, for which a writer waits some hundredths of a second."""
@@ -53,13 +53,6 @@ class Database(Committer, Protocol):
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
-
-    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """Append events of another log behind position `after`, in one durable transaction.
-
-        Raises:
-            VersionConflict: this log ends elsewhere.
-        """
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """Call `on_growth` when another process appended, as far as the database can tell."""
@@ -110,25 +103,16 @@ class SqlSnapshots(SnapshotStore):
                 yield load_heads(snapshot_of(*row))
 
 
-class SqlStore(DurableStore):
+class SqlStore(CommittedStore):
     """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
-        self.place = database.place
+        super().__init__(database.place, database)
         self.database = database
         """A Lease beside the log uses it."""
         self.snapshots = SqlSnapshots(database)
-        self._commits = GroupCommit(database)
-        self._growth = GrowthSignal()
         self._base = Base()
         """As read last; it only moves forwards."""
-
-    async def append_all(self, appends: Sequence[Append]) -> int:
-        append = together(appends)
-        refuse_unstorable(append)
-        position = await self._commits.append(append)
-        self._growth.wake()
-        return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         if stream is None:
@@ -184,10 +168,6 @@ class SqlStore(DurableStore):
 
     async def heads(self) -> Mapping[str, Head]:
         return {stream: Head(*head) for stream, *head in await self.database.fetch(schema.HEADS, {})}
-
-    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        await self.database.take_over(plan, after=after)
-        self._growth.wake()
 
     async def base(self) -> Base:
         position = (await self.database.fetch(schema.BASE_POSITION, {}))[0][0]

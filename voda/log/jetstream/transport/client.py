@@ -116,7 +116,7 @@ class AbortableTransport(TcpTransport):
 
 
 # https://github.com/nats-io/nats-server/blob/main/server/errors.json
-STREAM_NOT_FOUND = 10059
+_STREAM_NOT_FOUND = 10059
 _NOT_READY = 10163
 """A new leader does not know the last message yet; nothing was written."""
 _CONFLICTS = (10071, 10164)
@@ -193,7 +193,7 @@ def translate_error(error: Exception, place: str) -> VodaError:
 
 def _explain_api(error: APIError, place: str, said: str) -> VodaError | None:
     code = error.err_code
-    if code == STREAM_NOT_FOUND:
+    if code == _STREAM_NOT_FOUND:
         return NotALog(f"{place} holds no voda log yet: run 'voda log migrate {place}' first")
     if code in _CONFLICTS:
         return ChangedMeanwhile(f"{place}: another process was faster; try again")

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
-from voda.domain.errors import InvalidInput, StoreUnavailable, VodaError
+from voda.domain.errors import InvalidInput, StoreNotWritable, StoreUnavailable, VodaError
 from voda.log.jetstream.transport.client import SingleConnectionClient, translate_error, translate_errors
 from voda.log.jetstream.transport.url import NatsLocation
 
@@ -36,8 +36,9 @@ class NatsConnection:
     Once it is lost, whoever needs it next makes it again, to any server that is known.
     """
 
-    def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
+    def __init__(self, location: NatsLocation, *, timeout_s: float, read_only: bool = False) -> None:
         self.location = location
+        self._read_only = read_only
         self.place = location.place
         self.timeout_s = timeout_s
         self._client = self._new_client()
@@ -52,9 +53,9 @@ class NatsConnection:
         self._subscriptions: dict[str, Callable[[Msg], Awaitable[None]]] = {}
 
     @classmethod
-    async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
+    async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0, read_only: bool = False) -> Self:
         """Connect; raises InvalidInput if the server refuses the user, StoreUnavailable if none answers."""
-        connection = cls(location, timeout_s=timeout_s)
+        connection = cls(location, timeout_s=timeout_s, read_only=read_only)
         await connection.client()
         return connection
 
@@ -112,6 +113,10 @@ class NatsConnection:
     def on_reconnect(self, wake: Callable[[], None]) -> None:
         """Call `wake` after every reconnection: a notification may have been missed."""
         self._on_reconnect.append(wake)
+
+    def refuse_read_only(self) -> None:
+        if self._read_only:
+            raise StoreNotWritable(f"{self.place} was opened for reading only")
 
     @property
     def max_payload_bytes(self) -> int:

@@ -145,6 +145,7 @@ class MessageStream:
             StoreNotWritable, InvalidInput: the stream refuses it.
             StoreUnavailable: no answer: it may or may not be written.
         """
+        self._connection.refuse_read_only()
         headers = {_EXPECTED_STREAM: self.name, **headers}
         if after is not None:
             headers[_EXPECTED_LAST] = str(after)
@@ -152,6 +153,11 @@ class MessageStream:
             sequence = int(answer_of(await self._connection.request(subject, data, headers, wait_s=wait_s))["seq"])
         self._known = max(self._known, sequence)
         return sequence
+
+    async def purge(self, what: Mapping[str, object]) -> None:
+        """Delete messages: of a subject (`filter`), or all before a sequence (`seq`)."""
+        self._connection.refuse_read_only()
+        await self.api("PURGE", what)
 
     async def last_of(self, subject: str) -> StoredMessage | None:
         """Return the last message of a subject, as the leader knows it; None where there is none."""
@@ -163,13 +169,6 @@ class MessageStream:
             raise translate_error(error, self._connection.place) from error
         message = found["message"]
         return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))
-
-    async def near_last_of(self, subject: str) -> bytes | None:
-        """Return the last message of a subject, as the nearest server knows it: fast, but perhaps outdated."""
-        answer = await self._connection.request(f"{API}DIRECT.GET.{self.name}.{subject}")
-        if answer.headers and _STATUS in answer.headers:
-            return None
-        return answer.data
 
     async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
         """Return a page of messages from `sequence` on, as far as the nearest server has them."""
