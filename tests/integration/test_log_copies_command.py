@@ -12,6 +12,8 @@ from tests.builders import a_fact
 from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
 from tests.sqlite_logs import behind_vodas_back, fill
+from voda.cli.log_files import new_store
+from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Sealed
 from voda.log.archive.archive import Archive
 from voda.log.factory import open_log, open_store
@@ -61,6 +63,21 @@ def test_copy_goes_on_where_it_ended(voda: Voda, log: Path, tmp_path: Path) -> N
     assert (told["events"], told["position"], told["hash"]) == (1, 5, events(log)[-1].hash)
     assert events(copy) == events(log)
     assert voda("log", "verify", copy).status == 0
+
+
+async def test_copy_that_breaks_off_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "copy.db"
+
+    async def broken_off() -> None:
+        async with new_store(str(copy)) as store:
+            await store.append("job.1", ANY_VERSION, [a_fact("first")])
+            raise StoreUnavailable("gone")
+
+    for said in (f"voda: {copy} has the events up to position 1, no more: run the command again to go on", ""):
+        with pytest.raises(StoreUnavailable):
+            await broken_off()
+        err = capsys.readouterr().err
+        assert err.startswith(said) if said else not err
 
 
 def test_log_and_every_copy_of_it_are_for_their_owner_alone(voda: Voda, log: Path, tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from voda.cli.parameters import Option
-from voda.domain.errors import InvalidInput, LogDamaged
+from voda.domain.errors import InvalidInput, LogDamaged, VodaError
 
 if TYPE_CHECKING:
     from voda.log.store import DurableStore, EventStore
@@ -141,19 +141,27 @@ async def place_of(store: "EventStore", moment: str) -> "LogPlace":
 
 @asynccontextmanager
 async def new_store(log: str) -> "AsyncIterator[DurableStore]":
-    """Open a log to be filled; if nothing comes of it, no new file is left behind."""
-    from voda.log.factory import open_store, sqlite_path
+    """Open a log to be filled; if it breaks off, what is there is said, and no new empty file is left behind."""
+    from voda.log.factory import display_name, open_store, sqlite_path
 
     path = sqlite_path(log)
     is_new = path is not None and not path.exists()
-    store = await open_store(log)
+    store, begun, reached = await open_store(log), 0, -1
     try:
+        begun = await store.position()
         yield store
-    except BaseException:
-        # Somebody else may have begun to write to it, now that it is there.
-        is_empty = await store.position() == 0
+    except BaseException as error:
+        with suppress(VodaError):
+            # Somebody else may have begun to write to it, now that it is there.
+            reached = await store.position()
         await store.close()
-        if path and is_new and is_empty:
+        if path and is_new and reached == 0:
             path.unlink()
+        if reached > begun and not isinstance(error, LogDamaged):
+            print(
+                f"voda: {display_name(log)} has the events up to position {reached:,}, no more: run the command again"
+                " to go on, and start no service on it before",
+                file=sys.stderr,
+            )
         raise
     await store.close()
