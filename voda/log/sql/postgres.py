@@ -114,14 +114,6 @@ class PostgresDatabase(Database):
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             await self._notifier.listen(on_growth)
 
-    async def damage(self) -> str | None:
-        """See Database.damage. PostgreSQL checks its own files (data checksums)."""
-        return None
-
-    def reached(self) -> tuple[int, str]:
-        """See Database.reached. Only the server can check its journal."""
-        return 0, ""
-
     async def close(self) -> None:
         await self._notifier.close()
         await self._writer.close()

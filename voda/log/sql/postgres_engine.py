@@ -83,7 +83,7 @@ async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bo
         )
 
 
-async def give_up(connection: AsyncConnection, driver: Any) -> None:
+async def _give_up(connection: AsyncConnection, driver: Any) -> None:
     """End a connection in any state; it leaves the pool in any case."""
     try:
         await connection.invalidate()
@@ -123,14 +123,30 @@ def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
     return {_OPTIONS[option]: value for option, value in url.query.items() if option != _SYNC}
 
 
-class PostgresNotifier:
-    """A LISTEN that is made when first needed, and made again when its connection is lost."""
+class OwnConnection:
+    """A connection for one purpose, which never goes back to the pool."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._connection: AsyncConnection | None = None
         self._driver: Any = None
-        self._is_connecting = False
+        """asyncpg's connection; None: there is none."""
+
+    async def _connect(self) -> None:
+        self._connection = await self._engine.connect()
+        self._driver = (await self._connection.get_raw_connection()).driver_connection
+
+    async def close(self) -> None:
+        connection, driver = self._connection, self._driver
+        self._connection = self._driver = None
+        if connection is not None:
+            await _give_up(connection, driver)
+
+
+class PostgresNotifier(OwnConnection):
+    """A LISTEN that is made when first needed, and made again when its connection is lost."""
+
+    _is_connecting = False
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """Call `on_growth` at every notification from now on; connects if there is no connection."""
@@ -140,8 +156,7 @@ class PostgresNotifier:
         self._is_connecting = True
         try:
             await self.close()
-            self._connection = await self._engine.connect()
-            self._driver = (await self._connection.get_raw_connection()).driver_connection
+            await self._connect()
             await self._driver.add_listener(CHANNEL, lambda *_: on_growth())
             _log.debug("listening channel=%s", CHANNEL)
         except BaseException:
@@ -149,13 +164,6 @@ class PostgresNotifier:
             raise
         finally:
             self._is_connecting = False
-
-    async def close(self) -> None:
-        connection, driver = self._connection, self._driver
-        self._connection = self._driver = None
-        if connection is not None:
-            # Not returned to the pool, where it would go on listening.
-            await give_up(connection, driver)
 
 
 @asynccontextmanager

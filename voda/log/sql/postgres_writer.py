@@ -8,7 +8,7 @@ must begin, and writes nothing if another process was faster.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from asyncpg import (
     InterfaceError,
@@ -17,12 +17,12 @@ from asyncpg import (
     PostgresConnectionError,
     UniqueViolationError,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.sql import schema
-from voda.log.sql.postgres_engine import CHANNEL, give_up
+from voda.log.sql.postgres_engine import CHANNEL, OwnConnection
 from voda.log.sql.rows import StoredHead
 from voda.log.store import refuse_other_end
 
@@ -52,17 +52,15 @@ _WRITE: Final = (
 )
 
 
-class PostgresWriter:
+class PostgresWriter(OwnConnection):
     """The writing connection, made when first needed and made again when it is lost.
 
     Callers limit the time of a call.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._turn = asyncio.Lock()
-        self._connection: AsyncConnection | None = None
-        self._driver: Any = None
         self._position = -1
         """Of the log's last event, as far as this process knows; -1 = not known."""
         self._heads: dict[str, Head] = {}
@@ -80,12 +78,6 @@ class PostgresWriter:
             refuse_other_end(place, await self._driver.fetchval(schema.POSITION), after)
             assert await self._write(plan, after), "the log ends where it was just seen to end"
             await self._driver.execute("COMMIT")
-
-    async def close(self) -> None:
-        connection, driver = self._connection, self._driver
-        self._connection = self._driver = None
-        if connection is not None:
-            await give_up(connection, driver)
 
     @asynccontextmanager
     async def _clean_connection(self) -> AsyncIterator[None]:
@@ -127,8 +119,7 @@ class PostgresWriter:
                 await self.close()
             else:
                 return
-        self._connection = await self._engine.connect()
-        self._driver = (await self._connection.get_raw_connection()).driver_connection
+        await self._connect()
         await self._driver.execute(_BEGIN)
 
     async def _write_by_cache(self, group: Sequence[Append]) -> GroupPlan | None:

@@ -58,10 +58,12 @@ class Database(Committer, Protocol):
         """Call `on_growth` when another process appended, as far as the database can tell."""
 
     async def damage(self) -> str | None:
-        """Return the damage that the database itself finds in its files; None = no damage."""
+        """Return the damage that the database itself finds in its files; None: none, or only the server checks them."""
+        return None
 
     def reached(self) -> tuple[int, str]:
         """Return a position that the log once reached, by a mark beside the database, and its name; 0 = no mark."""
+        return 0, ""
 
     async def close(self) -> None:
         """Release all connections. Safe to call twice."""

@@ -203,11 +203,16 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     logs = [os.path.relpath(run.log, directory) if run.log is not None else None for run in runs]
     facts, title = _facts(runs, command, seed), f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
     body = (*_introduction(runs), facts, _comparison(runs), *_distribution(runs), *_runs(runs, logs))
+    return write_files(directory, page(title, body), results_json(runs))
+
+
+def write_files(directory: Path, markup: str, results: bytes) -> Path:
+    """Write results.json and index.html; see write_report."""
     target = directory / "index.html"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "results.json").write_bytes(results_json(runs))
-        target.write_text(page(title, body), encoding="utf-8")
+        (directory / "results.json").write_bytes(results)
+        target.write_text(markup, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
     return target

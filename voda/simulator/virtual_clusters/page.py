@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from voda.domain.errors import InvalidInput
-from voda.simulator.report.pages import page
+from voda.simulator.report.pages import page, write_files
 from voda.simulator.report.svg import element, text
 from voda.simulator.virtual_clusters.experiment import ModeRun, PolicyFigures
 from voda.simulator.virtual_clusters.modes import SharedWorkload
@@ -53,14 +52,7 @@ def write_page(
     ]
     for figures, of_policy in zip(results.virtual_clusters, runs, strict=True):
         body += _policy(shared, figures, of_policy)
-    target = directory / "index.html"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
-        target.write_text(page(title, body), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
-    return target
+    return write_files(directory, page(title, body), msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 
 def _introduction(shared: SharedWorkload, title: str, command: str) -> Iterable[str]:
