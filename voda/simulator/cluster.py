@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from voda.cluster.attempts import Attempts
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -103,6 +104,7 @@ class SimulatedCluster:
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
         self._notices = asyncio.Queue[facts.Observation]()
+        self._attempts = Attempts(self.apply, self._notices.put_nowait, now)
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
         """Add a job, as its manifest and image would; an action starts it."""
@@ -132,8 +134,11 @@ class SimulatedCluster:
             gpus_per_replica={job_id: training.spec.gpus_per_replica for job_id, training in self._placed.items()},
         )
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply; takes effect at once, and the job pauses for as long as the action costs.
+        """Carry out one action at once; the job pauses for as long as it costs.
 
         Raises:
             ActionRefused: no such job or node, or too few free GPUs.

@@ -13,6 +13,7 @@ from typing import Final
 
 from voda import process_table
 from voda.accounts import Account
+from voda.cluster.attempts import Attempts
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, LocalClusterConfig, LocalContext
 from voda.cluster.local.device_holders import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
@@ -46,6 +47,9 @@ class LocalCluster:
         self._notices: asyncio.Queue[Observation] = asyncio.Queue()
         self._context = LocalContext(config=config, slots=self.slots, tell=self._notices.put_nowait)
         self._health = NodeHealth(self._context)
+        self._attempts = Attempts(
+            self.apply, self._context.tell, self._context.now, pool=config.node.pool, telemetry=config.telemetry
+        )
         self._watches = (SilenceWatch(self._context), InnerFailures(self._context))
 
     async def open(self) -> None:
@@ -115,7 +119,16 @@ class LocalCluster:
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
+        """Begin one action.
+
+        Raises:
+            ClusterUnavailable: try again.
+            PermanentError: the cluster refuses it.
+        """
         problem, account = "", None
         if isinstance(action, StartJob | ResizeJob):
             _refuse_other_nodes(action, self._config.node.name)
