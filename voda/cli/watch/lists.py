@@ -164,7 +164,7 @@ class JobSource:
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
         ended = self._gone(client, raw)
         self._listed = {**raw, **ended}
-        items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
+        items = [*found.items, *(decode(item, JobView) for item in ended.values())]
         more = found.total - len(found.items)
         arrays = self._arrays(client, items)
         return Listing(
@@ -215,7 +215,7 @@ class JobSource:
         """Return the jobs of the last call that are not listed any more, as they are now."""
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
-        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
+        live = [job_id for job_id, item in known.items() if not has_ended(decode(item, JobView))]
         fresh = fetch_named_jobs(client, [f"@{job_id}" for job_id in live])
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
