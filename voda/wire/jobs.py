@@ -10,7 +10,7 @@ from voda.domain.dependency import Condition
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
-from voda.wire.base import Instant, View
+from voda.wire.base import Instant, UnknownReason, View, WarningView
 
 ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
 

@@ -57,7 +57,7 @@ def test_answer_that_is_no_problem_is_quoted() -> None:
 
 def test_reason_of_a_newer_server_keeps_its_kind_and_its_words() -> None:
     newer = b'{"reason":{"kind":"moonlight","hour":3},"message":"the moon is full"}'
-    answer = b'{"items":[%b,{"reason":{"kind":"halted"},"message":"halted"}]}' % newer
+    answer = b'{"items":[%b,{"reason":{"kind":"halted","text":""},"message":"halted"}]}' % newer
     unknown, known = decode(answer, _Answer).items
     assert (unknown.reason, unknown.message) == (UnknownReason(of="moonlight"), "the moon is full")
-    assert known.reason == Halted()
+    assert known.reason == Halted(text="")
