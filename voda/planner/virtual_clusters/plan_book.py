@@ -212,7 +212,8 @@ def _differing(old: Mapping[str, T], new: Mapping[str, T]) -> set[str]:
     """Return the keys of what is not the very same in both."""
     if old is new:
         return set()
-    return {*other_keys(old, new), *(old.keys() - new.keys())}
+    gone = () if old.keys() <= new.keys() else old.keys() - new.keys()
+    return {*other_keys(old, new), *gone}
 
 
 def _is_in_order(job: PlannedJob) -> bool:
