@@ -105,7 +105,7 @@ class _Quota:
 
     def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:
         """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-        wanted = dict.fromkeys(jobs, 0) | targets
+        wanted = {**dict.fromkeys(jobs, 0), **targets}
         self.part.targets |= wanted
         parts, short = self.draft.parts, dict[str, int]()
 
