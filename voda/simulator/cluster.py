@@ -166,7 +166,11 @@ class SimulatedCluster:
     def advance(self, now: float) -> None:
         while self._ends.next_at() <= now:
             at, training = self._ends.pop()
-            self._finish_epoch(training, at)
+            self._notices.put_nowait(_finish_epoch(training, at))
+            if training.is_done:
+                self._complete(training.spec.job_id)
+            else:
+                self._ends.add(training)
 
     def fail_worker(self, job_id: str, index: int) -> None:
         """Let one worker fail; its job falls back to its last checkpoint."""
@@ -191,24 +195,6 @@ class SimulatedCluster:
     def workers(self) -> Mapping[str, Sequence[int]]:
         """Return the worker indices of every running job, in the order of starts."""
         return {job_id: tuple(training.workers) for job_id, training in self._placed.items()}
-
-    def _finish_epoch(self, training: Training, at: float) -> None:
-        job_id, epoch_s, was_disturbed = training.spec.job_id, training.epoch_s, training.is_disturbed
-        samples_per_s = None if was_disturbed else training.samples_per_s()
-        training.finish_epoch(at)
-        self._notices.put_nowait(
-            facts.JobProgressed(
-                job_id=job_id,
-                epochs_done=training.epochs_done,
-                workers=len(training.workers),
-                epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
-                samples_per_s=samples_per_s,
-            )
-        )
-        if training.is_done:
-            self._complete(job_id)
-        else:
-            self._ends.add(training)
 
     def _complete(self, job_id: str) -> None:
         self._notices.put_nowait(facts.JobCompleted(job_id=job_id))
@@ -256,3 +242,16 @@ class SimulatedCluster:
             self._ends.add(training)
         else:
             del self._placed[job_id]
+
+
+def _finish_epoch(training: Training, at: float) -> facts.JobProgressed:
+    epoch_s, was_disturbed = training.epoch_s, training.is_disturbed
+    samples_per_s = None if was_disturbed else training.samples_per_s()
+    training.finish_epoch(at)
+    return facts.JobProgressed(
+        job_id=training.spec.job_id,
+        epochs_done=training.epochs_done,
+        workers=len(training.workers),
+        epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
+        samples_per_s=samples_per_s,
+    )

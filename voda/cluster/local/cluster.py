@@ -61,7 +61,7 @@ class LocalCluster:
         context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
         context.boot_id = process_table.boot_id()
-        await self._probe_transport()
+        await _probe_transport(context)
         try:
             await asyncio.to_thread(write_package, folder)
         except OSError as error:
@@ -271,15 +271,6 @@ class LocalCluster:
                 self._fail(job_id, problem)
             job.settle()
 
-    async def _probe_transport(self) -> None:
-        context, config = self._context, self._config
-        found: Transport | None = None
-        if config.account is not None:
-            context.agent, found = await asyncio.to_thread(probe_for_users, config.folder)
-        elif config.transport is None:
-            found = await asyncio.to_thread(probe_transport)
-        context.transport = config.transport or found or "rank"
-
     def _forget(self) -> None:
         """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""
         for job_id, job in tuple(self.jobs.items()):
@@ -288,6 +279,16 @@ class LocalCluster:
             if job.is_forgotten:
                 del self.jobs[job_id]
                 self._context.run_specs.pop(job_id, None)
+
+
+async def _probe_transport(context: LocalContext) -> None:
+    config = context.config
+    found: Transport | None = None
+    if config.account is not None:
+        context.agent, found = await asyncio.to_thread(probe_for_users, config.folder)
+    elif config.transport is None:
+        found = await asyncio.to_thread(probe_transport)
+    context.transport = config.transport or found or "rank"
 
 
 def _may_kill(action: Action, *, is_known: bool) -> bool:
