@@ -56,15 +56,17 @@ class FreeGpus:
         `room` is the most workers that a node takes, of those that do not take as many as they have GPUs for.
         """
         taken: dict[str, int] = {}
-        while (left := workers - sum(taken.values())) > 0:
-            small = {node for node, most in room.items() if most < left or node in taken}
-            full = {node for node, most in room.items() if most < 1 or node in taken}
+        left = workers
+        while left > 0:
+            small = {node for node, most in room.items() if most < left or node in taken} if room else ()
+            full = {node for node, most in room.items() if most < 1 or node in taken} if room else ()
             node = self.best_fit(left * gpus, small) or self.roomiest(full)
             fitting = min(left, self[node] // gpus, room.get(node, left)) if node else 0
             if node is None or not fitting:
                 break
             self.take(node, fitting * gpus)
             taken[node] = fitting
+            left -= fitting
         return taken
 
     def most(self) -> Gpus:

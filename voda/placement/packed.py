@@ -49,7 +49,7 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
         for copy, workers in copies.items():
             free.take(copy, workers * spec.gpus_per_replica)
         missing = replicas[job_id] - sum(copies.values())
-        room = {node: job.fits.get(node, 0) - copies.get(node, 0) for node in job.refusals}
+        room = {node: job.fits.get(node, 0) - copies.get(node, 0) for node in job.refusals} if job.refusals else {}
         for copy, workers in free.spread(missing, spec.gpus_per_replica, room).items():
             copies[copy] = copies.get(copy, 0) + workers
         if sum(copies.values()) >= spec.min_replicas:

@@ -15,6 +15,7 @@ from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import Placer
 from voda.planner.candidates import CellDecider, Placed, candidates_of
+from voda.planner.differences import other_keys
 from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.priority import allocate, place
@@ -166,12 +167,10 @@ def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, 
     """Return what differs, by job; empty: the job has none any longer."""
     if not (old or new):
         return {}
-    changed = _changed(old, new) + [job_id for job_id in old if job_id not in new]
+    changed = {*_changed(old, new), *(old.keys() - new.keys())}
     return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}
 
 
 def _changed(old: Mapping[str, T], new: Mapping[str, T]) -> list[str]:
     """Return the keys of what is new or other than before, in their order."""
-    # Nearly always these are the very objects, which need not be compared.
-    others = [key for key, value in new.items() if old.get(key) is not value]
-    return sorted(key for key in others if key not in old or old[key] != new[key])
+    return sorted(key for key in other_keys(old, new) if key not in old or old[key] != new[key])

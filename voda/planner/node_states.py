@@ -25,15 +25,17 @@ from voda.events.observations import WorkerExited
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
     """Return the view in which closed nodes have room for the workers there alone, and refuse all others."""
-    held = _held_gpus(view)
     silent = view.silent_since
     # Nearly all nodes are well.
     doubtful = [
-        (name, node)
-        for name, node in view.nodes.items()
-        if not (node.is_ready and node.is_schedulable) or node.gpus < held.get(name, 0) or name in silent
+        node
+        for node in view.nodes.values()
+        if not (node.is_ready and node.is_schedulable) or (silent and node.name in silent)
     ]
-    closed = {name: why for name, node in doubtful if (why := _why_closed(view, node, held.get(name, 0), now))}
+    if not doubtful:
+        return view
+    held = _held_gpus(view)
+    closed = {node.name: why for node in doubtful if (why := _why_closed(view, node, held.get(node.name, 0), now))}
     # One without workers that has nothing to offer is out of the way.
     closed = {name: why for name, why in closed.items() if name in held or view.nodes[name].usable_gpus}
     if not closed:
@@ -80,8 +82,6 @@ def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> NodeRe
     if node.is_draining:
         return None
     since = view.silent_since.get(node.name)
-    if since is None and node.is_ready and node.gpus < held:
-        since = now
     if since is not None and (view.is_mostly_silent or now < since + view.settings.node_grace_s):
         return FewerGpus(gpus=node.gpus, held=held) if node.is_ready else NotAnswering()
     return Cordoned() if node.is_ready and not node.is_schedulable else None

@@ -158,8 +158,8 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
     ends: list[HaltJob | StopJob] = []
     jobs, planned = state.jobs, state.plan.placement
     at_work = {*observed.starting, *[job_id for job_id, workers in observed.workers.items() if workers]}
-    at_work -= {job_id for job_id in planned if (job := jobs.get(job_id)) is not None and not job.is_canceling}
-    for job_id in sorted(at_work):
+    stay = [job_id for job_id in at_work & planned.keys() if (job := jobs.get(job_id)) and not job.is_canceling]
+    for job_id in sorted(at_work.difference(stay)):
         job = jobs.get(job_id)
         if job is None:
             ends.append(StopJob(job_id=job_id, reason="unknown"))

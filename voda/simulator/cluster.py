@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from voda.cluster.attempts import Attempts
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -103,6 +104,7 @@ class SimulatedCluster:
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
         self._notices = asyncio.Queue[facts.Observation]()
+        self._attempts = Attempts(self.apply, self._notices.put_nowait, now)
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
         """Add a job, as its manifest and image would; an action starts it."""
@@ -132,8 +134,11 @@ class SimulatedCluster:
             gpus_per_replica={job_id: training.spec.gpus_per_replica for job_id, training in self._placed.items()},
         )
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply; takes effect at once, and the job pauses for as long as the action costs.
+        """Carry out one action at once; the job pauses for as long as it costs.
 
         Raises:
             ActionRefused: no such job or node, or too few free GPUs.
@@ -161,7 +166,7 @@ class SimulatedCluster:
     def advance(self, now: float) -> None:
         while self._ends.next_at() <= now:
             at, training = self._ends.pop()
-            self._notices.put_nowait(training.finish_epoch(at))
+            self._notices.put_nowait(_finish_epoch(training, at))
             if training.is_done:
                 self._complete(training.spec.job_id)
             else:
@@ -237,3 +242,16 @@ class SimulatedCluster:
             self._ends.add(training)
         else:
             del self._placed[job_id]
+
+
+def _finish_epoch(training: Training, at: float) -> facts.JobProgressed:
+    epoch_s, was_disturbed = training.epoch_s, training.is_disturbed
+    samples_per_s = None if was_disturbed else training.samples_per_s()
+    training.finish_epoch(at)
+    return facts.JobProgressed(
+        job_id=training.spec.job_id,
+        epochs_done=training.epochs_done,
+        workers=len(training.workers),
+        epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
+        samples_per_s=samples_per_s,
+    )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.domain.job import JobSpec
-from voda.events.observations import JobProgressed
 from voda.simulator.workload import MeasuresThroughput, Profile
 
 EpochEnd = Callable[[float, float], float]
@@ -105,21 +104,14 @@ class Training:
         start = max(self.updated_at, self.resumes_at)
         return max(start, self.end_of(start, (1.0 - self.fraction) * self.epoch_s))
 
-    def finish_epoch(self, now: float) -> JobProgressed:
-        """Begin the next epoch, and return what is reported of this one."""
-        is_measured, epoch_s = not self.is_disturbed, self.epoch_s
-        samples_per_s = self.meter.samples_per_s(self._per_node()) if is_measured and self.meter else None
+    def finish_epoch(self, now: float) -> None:
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
         self.safe_fraction, self.training_since = 0.0, now
         self._time_epoch()
-        return JobProgressed(
-            job_id=self.spec.job_id,
-            epochs_done=self.epochs_done,
-            workers=len(self.workers),
-            epoch_s=epoch_s / self.epochs_each if is_measured else None,
-            samples_per_s=samples_per_s,
-        )
+
+    def samples_per_s(self) -> float | None:
+        return self.meter.samples_per_s(self._per_node()) if self.meter else None
 
     def _time_epoch(self) -> None:
         can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done

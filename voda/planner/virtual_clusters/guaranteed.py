@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from voda.cells.structure.quotas import Quotas, QuotaView
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
+from voda.planner.differences import other_keys
 from voda.planner.feasibility import with_caps, without_jobs
 from voda.planner.priority import allocate
 from voda.planner.virtual_clusters.cell_draft import CellDraft
@@ -56,7 +57,9 @@ def _by_quota(draft: CellDraft) -> Mapping[tuple[str, str], Mapping[str, Job]]:
     jobs: dict[tuple[str, str], Mapping[str, Job]] = {}
     for quota, members in draft.jobs.by_quota.items():
         # All of them ask for the same.
-        sure = {job_id: job for job_id, job in members.items() if job_id not in draft.without_guarantee}
+        sure: Mapping[str, Job] = members
+        if draft.without_guarantee:
+            sure = {job_id: job for job_id, job in members.items() if job_id not in draft.without_guarantee}
         if sure and draft.quota(next(iter(sure.values()))) is not None:
             jobs[quota] = sure
     return jobs
@@ -95,14 +98,14 @@ class _Quota:
     def _targets(
         self, jobs: Mapping[str, Job], policy: Policy, now: float, *, caps: Mapping[str, int], left_out: Set[str]
     ) -> Mapping[str, int]:
-        view = replace(self.draft.view, jobs=dict(jobs), capacity_limit_gpus=Gpus(self._healthy_leafs()))
+        view = replace(self.draft.view, jobs=jobs, capacity_limit_gpus=Gpus(self._healthy_leafs()))
         view = without_jobs(view, left_out) if left_out else view
         view = with_caps(view, {job_id: size for job_id, size in caps.items() if job_id in view.jobs})
         return allocate(view, policy, now).replicas
 
     def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:
         """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-        wanted = {job_id: targets.get(job_id, 0) for job_id in jobs}
+        wanted = {**dict.fromkeys(jobs, 0), **targets}
         self.part.targets |= wanted
         parts, short = self.draft.parts, dict[str, int]()
 
@@ -110,8 +113,8 @@ class _Quota:
             return -jobs[job_id].spec.priority, jobs[job_id].submitted_at, job_id
 
         # Nearly always all jobs have what they are to have; of those that are touched, `sure` knows nothing.
-        sure = self.draft.sure
-        uneven = [job_id for job_id, target in wanted.items() if sure.get(job_id) != target]
+        sure, touched = self.draft.sure, self.draft.touched
+        uneven = other_keys(sure, wanted)
         for job_id in sorted(uneven, key=rank):
             for worker in parts[job_id][0][wanted[job_id] :]:
                 self.draft.release_guarantee(worker)
@@ -119,8 +122,8 @@ class _Quota:
         # One that gets its cells may take those of a lower priority.
         while lacking := [
             job_id
-            for job_id, target in wanted.items()
-            if sure.get(job_id, 0) < target and job_id not in tried and len(parts[job_id][0]) < target
+            for job_id in {*uneven, *(touched & wanted.keys())} - tried
+            if sure.get(job_id, 0) < wanted[job_id] and len(parts[job_id][0]) < wanted[job_id]
         ]:
             for job_id in sorted(lacking, key=rank):
                 tried.add(job_id)

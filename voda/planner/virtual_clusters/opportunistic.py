@@ -16,9 +16,11 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState, Estimate
+from voda.planner.differences import other_keys
 from voda.planner.priority import allocate
 from voda.planner.resize_cost import without_thrash
 from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
+from voda.planner.virtual_clusters.pool_jobs import Rests
 from voda.policies import Policy, gives_as_requested
 
 _MOST_ATTEMPTS: Final = 4
@@ -42,11 +44,12 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     Workers within the quota that are on idle cells stay there, and no policy shares those cells: the job's own cells
     were left to others for that.
     """
-    part, parts = OpportunisticPart(), draft.parts
+    part, parts, workers = OpportunisticPart(), draft.parts, draft.workers
     # The others have no workers but guaranteed ones.
     served = draft.jobs.sure.copy()
     for job_id in draft.jobs.lent | draft.touched:
-        served[job_id] = max(len(parts[job_id][0]), min(quotas.get(job_id, 0), draft.size(job_id)))
+        sure, within = len(parts[job_id][0]), min(quotas.get(job_id, 0), len(workers.get(job_id, ())))
+        served[job_id] = sure if sure > within else within
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -65,12 +68,11 @@ def _restless(draft: CellDraft) -> Set[str]:
 
 def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
     """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
-    jobs = draft.view.jobs
-    beyond = [
-        max(0, draft.size(job_id) - within_quota.get(job_id, 0)) * jobs[job_id].spec.gpus_per_replica
-        for job_id in draft.jobs.lent | draft.touched
-    ]
-    return sum(beyond) + _free_leafs(draft.book)
+    jobs, workers, leafs = draft.view.jobs, draft.workers, _free_leafs(draft.book)
+    for job_id in draft.jobs.lent | draft.touched:
+        if (beyond := len(workers.get(job_id, ())) - within_quota[job_id]) > 0:
+            leafs += beyond * jobs[job_id].spec.gpus_per_replica
+    return leafs
 
 
 def _free_leafs(book: CellBook) -> int:
@@ -112,18 +114,7 @@ def _view_of_rest(
     draft: CellDraft, policy: Policy, within_quota: Mapping[str, int], caps: Mapping[str, int]
 ) -> ClusterState:
     """Return the view in which jobs are what they may have beyond the workers within their quota."""
-    view, last, is_rigid = draft.view, draft.without_guarantee, gives_as_requested(policy)
-    rests, jobs = draft.jobs.rests, dict[str, Job]()
-    for job_id in sorted(_restless(draft)):
-        job, served = view.jobs[job_id], within_quota[job_id]
-        if is_rigid and served >= job.spec.requested:
-            continue
-        asked = job, served, caps.get(job_id), _LAST if job_id in last else 0
-        # Nearly all jobs are the very objects that they were in the last decision.
-        if (known := rests.get(job_id)) is None or known[0] != asked:
-            known = rests[job_id] = asked, _job_beyond(*asked)
-        if known[1] is not None:
-            jobs[job_id] = known[1]
+    view, jobs = draft.view, _rests(draft, policy, within_quota, caps)
     # The others have no workers beyond.
     idle = [job_id for job_id in draft.jobs.lent | draft.touched if job_id in jobs]
     beyond = {job_id: view.plan.placement.get(job_id, ())[within_quota[job_id] :] for job_id in idle}
@@ -136,6 +127,31 @@ def _view_of_rest(
         settings=replace(view.settings, heeds_resize_cost=False),
         capacity_limit_gpus=Gpus(_shared_leafs(draft, within_quota)),
     )
+
+
+def _rests(
+    draft: CellDraft, policy: Policy, within_quota: Mapping[str, int], caps: Mapping[str, int]
+) -> Mapping[str, Job]:
+    """Return jobs as what they may have beyond the workers within their quota, without those that may have nothing.
+
+    What the last decision found of a job holds as long as nothing has changed of what it was found from.
+    """
+    if draft.jobs.rests.is_rigid != (is_rigid := gives_as_requested(policy)):
+        draft.jobs.rests = Rests(is_rigid=is_rigid)
+    rests, last, jobs = draft.jobs.rests, draft.without_guarantee, draft.view.jobs
+    stale = (
+        rests.stale | {*other_keys(rests.served, within_quota)} | rests.caps.keys() | caps.keys() | rests.last ^ last
+    )
+    for job_id in stale:
+        rests.jobs.pop(job_id, None)
+        served = within_quota.get(job_id)
+        if served is None or (is_rigid and served >= jobs[job_id].spec.requested):
+            continue
+        rest = _job_beyond(jobs[job_id], served, caps.get(job_id), _LAST if job_id in last else 0)
+        if rest is not None:
+            rests.jobs[job_id] = rest
+    rests.served, rests.caps, rests.last, rests.stale = within_quota, dict(caps), last, set()
+    return rests.jobs
 
 
 def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
@@ -184,7 +200,7 @@ class _EstimatesBeyond(Mapping[str, Estimate]):
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
     """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
     workers, jobs = draft.workers, draft.view.jobs
-    changed = sorted(job_id for job_id in _restless(draft) if targets[job_id] != len(workers.get(job_id, ())))
+    changed = sorted([job_id for job_id in _restless(draft) if targets[job_id] != len(workers.get(job_id, ()))])
     for job_id in changed:
         for worker in _to_go(draft, job_id, targets[job_id]):
             draft.drop(worker)

@@ -22,11 +22,8 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.cell_draft import (
-    PlannedWorker,
-    job_of,
-    request_of,
-)
+from voda.planner.differences import other_keys
+from voda.planner.virtual_clusters.cell_draft import PlannedWorker, job_of, request_of
 from voda.planner.virtual_clusters.cell_reasons import keeps
 from voda.planner.virtual_clusters.pool_jobs import JobCells, PoolJobs, cluster_of, quota_of
 from voda.planner.virtual_clusters.unused_book import unused_book
@@ -215,7 +212,8 @@ def _differing(old: Mapping[str, T], new: Mapping[str, T]) -> set[str]:
     """Return the keys of what is not the very same in both."""
     if old is new:
         return set()
-    return {key for key, value in new.items() if old.get(key) is not value} | (old.keys() - new.keys())
+    gone = () if old.keys() <= new.keys() else old.keys() - new.keys()
+    return {*other_keys(old, new), *gone}
 
 
 def _is_in_order(job: PlannedJob) -> bool:

@@ -3,6 +3,7 @@
 Rule: what is kept of a job follows from the job and from its part of the plan in force, and from nothing else.
 """
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -50,6 +51,21 @@ class KeptPart:
 
 
 @dataclass
+class Rests:
+    """What jobs may have beyond their quotas, as the last decision found it (`opportunistic`)."""
+
+    is_rigid: bool = False
+    """Whether the policy gives a job as many workers as it requests, or none."""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    served: Mapping[str, int] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
+    last: Set[str] = frozenset()
+    """What these were found from, with the jobs themselves."""
+    stale: set[str] = field(default_factory=set)
+    """Jobs that have changed since."""
+
+
+@dataclass
 class PoolJobs:
     """All jobs that are not being canceled, in named sets."""
 
@@ -66,8 +82,7 @@ class PoolJobs:
     """Jobs of which a part of the minimum is guaranteed."""
     refusing: set[str] = field(default_factory=set)
     """Jobs that some node refuses."""
-    rests: dict[str, tuple[tuple[Job, int, int | None, int], Job | None]] = field(default_factory=dict)
-    """Job -> what was asked of it last, and what it may have beyond its quota (`opportunistic`)."""
+    rests: Rests = field(default_factory=Rests)
     _quota_of: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def put(self, job: Job, quotas: Quotas, *, sure: int, lent: int) -> None:
@@ -80,6 +95,7 @@ class PoolJobs:
             self.by_quota.setdefault(quota, {})[job_id] = job
             self._quota_of[job_id] = quota
         self.sure[job_id] = sure
+        self.rests.stale.add(job_id)
         for those, is_one in (
             (self.lent, lent > 0),
             (self.growing, sure < spec.max_replicas),
@@ -92,8 +108,8 @@ class PoolJobs:
         """Forget a job."""
         if (quota := self._quota_of.pop(job_id, None)) is not None:
             del self.by_quota[quota][job_id]
-        for each in (self.sure, self.rests):
-            each.pop(job_id, None)
+        self.sure.pop(job_id, None)
+        self.rests.stale.add(job_id)
         for those in (self.lent, self.growing, self.partial, self.refusing):
             those.discard(job_id)
         self.kept.drop(job_id)

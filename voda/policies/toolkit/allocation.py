@@ -4,8 +4,8 @@ Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what
 is one the decision was made with.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
@@ -119,7 +119,7 @@ def _gain(spec: JobSpec, curve: Sequence[float], count: int) -> float:
 
 def explained(
     view: ClusterState,
-    jobs: Iterable[Job],
+    jobs: Sequence[Job],
     shares: Shares,
     *,
     why: Callable[[JobSpec], PolicyCause | None],
@@ -134,20 +134,41 @@ def explained(
     """
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
-    reasons: dict[str, Reason] = {}
-    for job in jobs:
-        spec = job.spec
-        job_id = spec.job_id
-        gets, had = replicas[job_id], len(had_nodes.get(job_id, ()))
+
+    def reasons() -> Mapping[str, Reason]:
+        return {job.spec.job_id: reason(job.spec) for job in jobs}
+
+    def reason(spec: JobSpec) -> Reason:
+        gets, had = replicas[spec.job_id], len(had_nodes.get(spec.job_id, ()))
         if not gets:
-            reasons[job_id] = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
-        elif gets == had:
-            reasons[job_id] = _keeps(gets)
-        else:
-            cause = why(spec)
-            causes = () if cause is None else (cause,)
-            reasons[job_id] = Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
-    return Allocation(replicas=replicas, reasons=reasons)
+            return (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
+        if gets == had:
+            return _keeps(gets)
+        cause = why(spec)
+        causes = () if cause is None else (cause,)
+        return Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
+
+    return Allocation(replicas=replicas, reasons=_Reasons(replicas, reasons))
+
+
+class _Reasons(Mapping[str, Reason]):
+    """The reasons of these jobs, made when one is asked for: of a part of a plan nobody does."""
+
+    def __init__(self, job_ids: Collection[str], make: Callable[[], Mapping[str, Reason]]) -> None:
+        self._job_ids, self._make = job_ids, make
+
+    @cached_property
+    def _all(self) -> Mapping[str, Reason]:
+        return self._make()
+
+    def __getitem__(self, job_id: str) -> Reason:
+        return self._all[job_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._job_ids)
 
 
 def sharing(view: ClusterState, shares: Shares, order: Order) -> Callable[[JobSpec], PolicyCause]:

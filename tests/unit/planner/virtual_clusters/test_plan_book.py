@@ -23,7 +23,7 @@ from voda.planner.registries import Registries
 from voda.planner.virtual_clusters import CellPlanner
 from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.plan_book import PlanBook
-from voda.planner.virtual_clusters.pool_jobs import PoolJobs
+from voda.planner.virtual_clusters.pool_jobs import PoolJobs, Rests
 from voda.planner.virtual_clusters.recovery import recover
 
 JOB = {"cluster": "vision", "priority": 0, "min_replicas": 1, "more": 2, "gpus_per_replica": 2, "is_pinned": False}
@@ -162,4 +162,4 @@ def test_draft_when_nobody_uses_it_any_longer_is_gone_without_a_garbage_collecti
 def jobs_of(draft: CellDraft) -> PoolJobs:
     """Return what is kept of the jobs, but for what was asked of them last."""
     by_quota = {quota: jobs for quota, jobs in draft.jobs.by_quota.items() if jobs}
-    return dataclasses.replace(draft.jobs, rests={}, by_quota=by_quota)
+    return dataclasses.replace(draft.jobs, rests=Rests(), by_quota=by_quota)
