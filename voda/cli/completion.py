@@ -57,11 +57,14 @@ def complete_policies(_: click.Context, incomplete: str) -> list[str]:
 
 
 def _names_from_server(ctx: click.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
-    import asyncio
+    import msgspec
+
+    from voda.cli.http.client import call_server
 
     try:
-        found = asyncio.run(_names(_where(ctx), path, field, params))
-    except (VodaError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+        body = call_server(_where(ctx), lambda client: client.get(path, params), timeout_s=_LIMIT_S)
+        found = [str(item[field]) for item in msgspec.json.decode(body)["items"]]
+    except (VodaError, OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in found if name.startswith(incomplete)]
 
@@ -75,15 +78,3 @@ def _where(ctx: click.Context) -> ServerOptions:
         ca=Path(ca) if ca else None,
         context=ctx.params.get("context") or "",
     )
-
-
-async def _names(where: ServerOptions, path: str, field: str, params: dict[str, str]) -> list[str]:
-    import asyncio
-
-    import msgspec
-
-    from voda.cli.http.client import open_client
-
-    async with asyncio.timeout(_LIMIT_S), open_client(where) as client:
-        body = await client.get(path, params)
-    return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

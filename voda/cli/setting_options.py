@@ -21,10 +21,13 @@ _OWN: Final[dict[str, dict[str, Any]]] = {
 """What the record does not say."""
 
 
-def setting_options(*names: str, panel: str | None = None) -> Any:
-    """Return a group of options for the settings of these names; None = as it is."""
+def setting_options(*names: str, panel: str | None = None, of_up: bool = False) -> Any:
+    """Return a group of options for the settings of these names, `of_up`: of `voda up` itself; None = as it is."""
     schema = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
-    fields = [(one, Annotated[_KINDS[schema[one]["type"]] | None, _option(one, schema[one])], None) for one in names]
+    fields = [
+        (one, Annotated[_KINDS[schema[one]["type"]] | None, _option(one, schema[one], of_up=of_up)], None)
+        for one in names
+    ]
     return make_dataclass("PoolSettings", fields, frozen=True, slots=True, kw_only=True, namespace={"PANEL": panel})
 
 
@@ -37,10 +40,12 @@ def setting_text(name: str, value: SettingValue) -> str:
     return short(value) if name.endswith("_s") and isinstance(value, float) else str(value)
 
 
-def _option(name: str, schema: dict[str, Any]) -> Option:
-    default = f"{setting_text(name, schema['default'])} in a new pool"
+def _option(name: str, schema: dict[str, Any], *, of_up: bool) -> Option:
+    usual = setting_text(name, schema["default"])
+    default = f"{usual} in a new pool"
     if name in ON_ONE_MACHINE:
-        default += f", {setting_text(name, ON_ONE_MACHINE[name])} of voda up"
+        here = setting_text(name, ON_ONE_MACHINE[name])
+        default = f"{here} in a new pool" if of_up else f"in a new pool {here} under voda up, {usual} on Kubernetes"
     is_span, is_size = name.endswith("_s"), name.endswith("_bytes")
     shown: dict[str, Any] = {"min": schema.get("minimum"), "max": schema.get("maximum"), **_OWN.get(name, {})}
     if is_span or is_size:

@@ -142,7 +142,7 @@ def _exchange(
     token = {"Authorization": f"Bearer {target.token}"} if target.token else {}
     headers = {"User-Agent": f"voda/{__version__}", "Connection": "close", **token, **call.headers}
     cancellation.pause(0)
-    connection = _connection(target)
+    connection = _connection(target, min(CONNECT_S, timeout_s))
     try:
         connected = _connect(target, connection)
         with cancellation.ends(connected), _translated_errors(target, cancellation):
@@ -230,23 +230,23 @@ def _refuse(response: http.client.HTTPResponse) -> None:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=CONNECT_S)
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(CONNECT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
-def _connection(target: Target) -> http.client.HTTPConnection:
+def _connection(target: Target, timeout_s: float) -> http.client.HTTPConnection:
     if target.socket:
-        return _UnixConnection(target.socket)
+        return _UnixConnection(target.socket, timeout_s)
     url = urlsplit(target.url)
     if url.scheme == "https":
-        return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=CONNECT_S, context=target.tls)
-    return http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=CONNECT_S)
+        return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s, context=target.tls)
+    return http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=timeout_s)
 
 
 def _where(target: Target) -> str:

@@ -71,8 +71,17 @@ class _Location:
 class HttpClient:
     """Requests to the server that the user names."""
 
-    def __init__(self, where: NamedServer, *, timeout_s: float = ANSWER_S, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self,
+        where: NamedServer,
+        *,
+        timeout_s: float = ANSWER_S,
+        retry_s: float = RETRY_S,
+        lost: Callable[[str], None] = lambda _sentence: None,
+    ) -> None:
         self.cancellation = Cancellation()
+        self.lost = lost
+        """Called with a sentence when the server is away: the request is repeated, or the stream resumed."""
         self._location = _Location(where)
         self._timeout_s = timeout_s
         self.retry_s = retry_s
@@ -92,17 +101,15 @@ class HttpClient:
         with self._location.renewed_after_loss() as found:
             return connection.ask(found, call, self.cancellation, timeout_s=self._timeout_s)
 
+    def get(self, path: str, params: Params | None = None) -> bytes:
+        """Return the body of a resource, asked for once."""
+        return self.ask(HttpCall(path=path, params=params)).body
+
     def ask_repeatedly(self, call: HttpCall, *, within_s: float = math.inf) -> HttpAnswer:
         """Return the answer to a request that may be sent twice, repeated while the server is away or busy."""
         return self.repeat(lambda: self.ask(call), within_s=within_s)
 
-    def repeat(
-        self,
-        attempt: Callable[[], T],
-        *,
-        within_s: float = math.inf,
-        lost: Callable[[str], None] = lambda _sentence: None,
-    ) -> T:
+    def repeat(self, attempt: Callable[[], T], *, within_s: float = math.inf) -> T:
         """Return the result of what may be done twice, repeated while the server is away or busy."""
         schedule = RetrySchedule(min(self.retry_s, within_s))
         while True:
@@ -111,12 +118,10 @@ class HttpClient:
             except TransientError as error:
                 pause_s = schedule.pause_s(error)
                 if schedule.failures == 1:
-                    lost(trying_again(error))
+                    self.lost(trying_again(error))
             self.cancellation.pause(pause_s)
 
-    def patch(
-        self, path: str, change: Mapping[str, object], *, lost: Callable[[str], None] = lambda _sentence: None
-    ) -> tuple[HttpAnswer, HttpAnswer]:
+    def patch(self, path: str, change: Mapping[str, object]) -> tuple[HttpAnswer, HttpAnswer]:
         """Return the resource before and after a JSON merge patch of the version that was read before.
 
         Raises:
@@ -131,8 +136,8 @@ class HttpClient:
 
         for _ in range(_CHANGES - 1):
             with suppress(VersionConflict):
-                return self.repeat(attempt, lost=lost)
-        return self.repeat(attempt, lost=lost)
+                return self.repeat(attempt)
+        return self.repeat(attempt)
 
     def stream(self, call: HttpCall, *, idle_s: float | None) -> Iterator[bytes]:
         """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
@@ -154,11 +159,10 @@ class HttpClient:
         after: int,
         params: Params | None = None,
         away_s: float | None = None,
-        lost: Callable[[str], None] = lambda _sentence: None,
     ) -> Iterator[SseMessage]:
         """Yield the events behind a position, for ever; a stream that is cut resumes behind the last one.
 
-        `away_s` and `lost` are those of `resume`.
+        `away_s` is that of `resume`.
         """
         parser = SseParser(str(after))
 
@@ -170,19 +174,13 @@ class HttpClient:
             for piece in self.stream(HttpCall(path="/events", params=query, headers=headers), idle_s=_IDLE_S):
                 yield parser.feed(piece)
 
-        for messages in self.resume(connected, away_s=away_s, lost=lost):
+        for messages in self.resume(connected, away_s=away_s):
             yield from messages
 
-    def resume(
-        self,
-        connect: Callable[[], Iterator[T]],
-        *,
-        away_s: float | None = None,
-        lost: Callable[[str], None] = lambda _sentence: None,
-    ) -> Iterator[T]:
+    def resume(self, connect: Callable[[], Iterator[T]], *, away_s: float | None = None) -> Iterator[T]:
         """Yield what a stream yields, for ever: it is connected again after each loss and each end.
 
-        `connect` has to go on where it was; `lost` is called with a sentence after a loss.
+        `connect` has to go on where it was.
 
         Raises:
             TransientError: the server has been away for `away_s`, by default for `retry_s`.
@@ -198,7 +196,7 @@ class HttpClient:
                 schedule = schedule or RetrySchedule(self.retry_s if away_s is None else away_s)
                 pause_s = schedule.pause_s(error)
                 if schedule.failures == 1:
-                    lost(str(error))
+                    self.lost(str(error))
             self.cancellation.pause(pause_s)
 
 

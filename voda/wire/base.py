@@ -73,6 +73,12 @@ class ServiceView(View, frozen=True, kw_only=True):
     position: int
 
 
+class UnknownReason(Struct, frozen=True, tag_field="kind", tag="unknown"):
+    """What a client has of a reason of a kind that it does not know; the `message` beside it says it."""
+
+    of: Annotated[str, Meta(description="Its kind.")]
+
+
 class WarningView(View, frozen=True, kw_only=True):
     """A part of the manifest that this cluster does not honour."""
 

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason, Reason
-from voda.wire.base import Instant, View
+from voda.wire.base import Instant, UnknownReason, View
 from voda.wire.jobs import GpuShareView
 
 
@@ -19,7 +19,7 @@ class DecisionView(View, frozen=True, kw_only=True):
     policy: str
     before: Annotated[tuple[str, ...], Meta(description="Nodes by worker index, in the plan before; empty = none.")]
     after: tuple[str, ...]
-    reason: Annotated[Reason | None, Meta(description="None: the job had ended.")]
+    reason: Annotated[Reason | UnknownReason | None, Meta(description="None: the job had ended.")]
     message: Annotated[str, Meta(description="The reason in words.")]
     cause: Annotated[str, Meta(description="Type of the event that made the decision due.")]
     cause_position: int | None = None
@@ -78,14 +78,16 @@ class ExplanationView(View, frozen=True, kw_only=True):
     planned: Annotated[tuple[str, ...], Meta(description="By the plan in force.")]
     next: Annotated[tuple[str, ...], Meta(description="By the plan that would be decided now.")]
     reason: Annotated[
-        JobReason | None,
+        JobReason | UnknownReason | None,
         Meta(description="That of the job: by the plan in force; once it has ended, why it failed or was canceled."),
     ]
     message: Annotated[str, Meta(description="The reason in words; empty: there is none.")]
     share: Annotated[GpuShareView | None, Meta(description="As of the job: the part of a GPU that it asks for.")] = None
     gpu: Annotated[str, Meta(description="Which part of which GPU it has now, and beside whom; empty: none.")] = ""
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
-    next_reason: Annotated[Reason | None, Meta(description="By the plan that would be decided now.")] = None
+    next_reason: Annotated[
+        Reason | UnknownReason | None, Meta(description="By the plan that would be decided now.")
+    ] = None
     next_message: Annotated[str, Meta(description="That in words.")] = ""
     program_failures: Annotated[int, Meta(description="As of the job, now: how often its program failed.")] = 0
     last_failure: str = ""

@@ -10,7 +10,7 @@ from voda.domain.dependency import Condition
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
-from voda.wire.base import Instant, View, WarningView
+from voda.wire.base import Instant, UnknownReason, View, WarningView
 
 ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
 
@@ -114,7 +114,9 @@ class JobView(View, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(description="Workers observed.")]
     gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0
     planned_replicas: Annotated[int, Meta(description="By the plan in force.")]
-    reason: Annotated[JobReason | None, Meta(description="Why it has what it has, or waits, or how it ended.")]
+    reason: Annotated[
+        JobReason | UnknownReason | None, Meta(description="Why it has what it has, or waits, or how it ended.")
+    ]
     message: Annotated[str, Meta(description="The reason in words, with what keeps it from running as planned.")]
     workers: tuple[WorkerView, ...]
     submitted_at: Instant

@@ -1,6 +1,5 @@
 """The commands that tell about a job and what happened, against the real API."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -8,7 +7,7 @@ import pytest
 
 from tests.integration.cli.conftest import LINES
 from tests.served import Printed, Server, served, under_way
-from voda.cli.http.client import open_client
+from voda.cli.http.client import Client
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobCanceled, JobCompleted, JobProgressed, WorkerStarted
@@ -139,22 +138,16 @@ def test_top_when_nobody_watches_is_one_frame(server: Server) -> None:
 
 def test_events_when_the_connection_is_lost_go_on_where_they_stopped(server: Server) -> None:
     with server.behind_a_relay() as relay:
-
-        async def read() -> list[str]:
-            seen: list[str] = []
-            async with open_client(ServerOptions(home=server.home)) as client:
-                async for message in client.follow_events(after=0):
-                    seen.append(message.id)
-                    if len(seen) in (3, 8):
-                        server.loop.call_soon_threadsafe(relay.cut)
-                    if len(seen) == 8:
-                        progressed = JobProgressed(job_id="digits", epochs_done=4, workers=2)
-                        await asyncio.to_thread(server.happens, progressed)
-                    if len(seen) == 9:
-                        return seen
-            return seen
-
-        assert asyncio.run(read()) == [str(position) for position in range(1, 10)]
+        seen: list[str] = []
+        for message in Client(ServerOptions(home=server.home)).follow_events(after=0):
+            seen.append(message.id)
+            if len(seen) in (3, 8):
+                server.loop.call_soon_threadsafe(relay.cut)
+            if len(seen) == 8:
+                server.happens(JobProgressed(job_id="digits", epochs_done=4, workers=2))
+            if len(seen) == 9:
+                break
+        assert seen == [str(position) for position in range(1, 10)]
 
 
 def test_command_when_the_server_is_gone_says_so_and_may_be_tried_again(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_help_of_up_tells_the_defaults_also_those_of_the_log(monkeypatch: pytest
     for option, default in (
         ("--policy", Settings().policy),
         ("--placer", Settings().placer),
-        ("--ratelimit", "30s in a new pool, 5s of voda up"),
+        ("--ratelimit", "5s in a new pool"),
         ("--exec-idle", "4h"),
         ("--port", "8470"),
     ):

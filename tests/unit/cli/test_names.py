@@ -43,10 +43,7 @@ def test_finding_one_command_imports_no_other() -> None:
 
 
 def test_submitting_a_program_needs_neither_a_terminal_s_library_nor_yaml() -> None:
-    assert _imported("import voda.cli.program, voda.cli.manifests, voda.cli.watch.submitted_jobs") == {
-        "asyncio",
-        "msgspec",
-    }
+    assert _imported("import voda.cli.program, voda.cli.manifests, voda.cli.watch.submitted_jobs") == {"msgspec"}
 
 
 @pytest.mark.parametrize(

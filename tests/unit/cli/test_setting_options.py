@@ -31,7 +31,7 @@ def test_help_of_settings_tells_text_and_default_of_the_record() -> None:
     shown = CliRunner().invoke(build_app(), ["settings", "--help"], env={"COLUMNS": "240"}).stdout
     line = next(line for line in shown.splitlines() if "│ --ratelimit " in line)
     assert "Least time from a plan that interrupts jobs to the next one; 0 = none." in line
-    assert "[default: (30s in a new pool, 5s of voda up)]" in line
+    assert "[default: (in a new pool 5s under voda up, 30s on Kubernetes)]" in line
     assert "(20 GB in a new pool)" in next(line for line in shown.splitlines() if "│ --retention-size " in line)
     assert "--heed-resize-cost/--ignore-resize-cost" in shown
 

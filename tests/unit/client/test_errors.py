@@ -2,10 +2,22 @@
 
 import msgspec
 import pytest
+from msgspec import Struct
 
+from voda.client.decoding import decode
 from voda.client.errors import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
-from voda.wire.base import Problem
+from voda.domain.reasons.outcomes import Halted, JobReason
+from voda.wire.base import Problem, UnknownReason
+
+
+class _Explained(Struct):
+    reason: JobReason | UnknownReason | None
+    message: str
+
+
+class _Answer(Struct):
+    items: list[_Explained]
 
 
 @pytest.mark.parametrize(
@@ -41,3 +53,11 @@ def test_problem_of_a_field_keeps_the_field() -> None:
 def test_answer_that_is_no_problem_is_quoted() -> None:
     assert str(error_of(502, b"<html>\nBad   Gateway")) == "the server answered 502: <html> Bad Gateway"
     assert str(error_of(504, b"")) == "the server answered 504"
+
+
+def test_reason_of_a_newer_server_keeps_its_kind_and_its_words() -> None:
+    newer = b'{"reason":{"kind":"moonlight","hour":3},"message":"the moon is full"}'
+    answer = b'{"items":[%b,{"reason":{"kind":"halted","text":""},"message":"halted"}]}' % newer
+    unknown, known = decode(answer, _Answer).items
+    assert (unknown.reason, unknown.message) == (UnknownReason(of="moonlight"), "the moon is full")
+    assert known.reason == Halted(text="")

@@ -1,47 +1,47 @@
-"""The client of the commands: that of voda.client, with answers as bytes, and what only a command needs."""
+"""The client of the commands: that of voda.client, of the server that the options name."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from voda.cli.http.async_http import AsyncHttpClient as Client
 from voda.cli.http.port_forward import reached
 from voda.cli.options import ServerOptions
-from voda.client.connection import HttpAnswer, Params
+from voda.cli.render.terminal import note
+from voda.client.connection import HttpAnswer, HttpCall, Params
 from voda.client.decoding import decode
 from voda.client.errors import ServerUnreachable
-from voda.client.http import HttpClient, resource_path
-from voda.concurrency import single_error
+from voda.client.http import ANSWER_S, resource_path
+from voda.client.http import HttpClient as Client
+from voda.domain.errors import VodaError
 
 __all__ = [
     "Client",
     "HttpAnswer",
+    "HttpCall",
     "Params",
     "ServerUnreachable",
     "call_server",
     "decode",
-    "open_client",
+    "for_each",
     "resource_path",
 ]
 T = TypeVar("T")
 
 
-@asynccontextmanager
-async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
-    """Yield a client of the server that the options name."""
+def call_server(where: ServerOptions, question: Callable[[Client], T], *, timeout_s: float = ANSWER_S) -> T:
+    """Return what a question to the server that the options name comes to; an answer may take `timeout_s`."""
     with reached(where) as there:
-        yield Client(HttpClient(there))
+        return question(Client(there, timeout_s=timeout_s, lost=note))
 
 
-def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Run a coroutine with a client of the server that the options name, and return its result."""
-
-    async def ask() -> T:
-        async with open_client(where) as client:
-            return await question(client)
-
-    try:
-        return asyncio.run(ask())
-    except BaseExceptionGroup as failures:
-        raise single_error(failures) from failures
+def for_each(things: Sequence[T], act: Callable[[T], None]) -> None:
+    """Call `act` on one item after the other, whatever fails; print all failures but the last, which is raised."""
+    failure: VodaError | None = None
+    for thing in things:
+        try:
+            act(thing)
+        except VodaError as error:
+            if failure is not None:
+                note(str(failure))
+            failure = error
+    if failure is not None:
+        raise failure

@@ -11,8 +11,7 @@ from typing import Final
 import click
 
 from voda.auth.callers import Caller
-from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.http.retry import retry_while_away
+from voda.cli.http.client import Client, HttpCall, decode, resource_path
 from voda.cli.render.terminal import note, plain
 from voda.cli.watch.lists import fetch_jobs
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound
@@ -25,21 +24,21 @@ _NAMED: Final = 3
 """Jobs of the caller that the note of another user's job names."""
 
 
-async def note_owner(client: Client, named: str) -> None:
+def note_owner(client: Client, named: str) -> None:
     """Note whose job a bare name means, where it is another user's, and which jobs of the caller are called alike."""
     if _is_exact(named):
         return
     try:
-        job = decode(await client.get(resource_path("jobs", named)), JobView)
+        job = decode(client.get(resource_path("jobs", named)), JobView)
     except NotFound:
         # It may be an array; otherwise the command itself says so.
         return
-    caller = decode(await client.get("/whoami"), Caller)
+    caller = decode(client.get("/whoami"), Caller)
     if not job.user or job.user == caller.user or caller.found_by == "no tokens":
         return
     # A program gets the next free name where its own is taken: train-2.
     alike = re.compile(rf"{re.escape(named)}-[0-9]+")
-    found = await fetch_jobs(client, {"user": caller.user, "sort": "-submitted_at"}, limit=_LOOKED_AT)
+    found = fetch_jobs(client, {"user": caller.user, "sort": "-submitted_at"}, limit=_LOOKED_AT)
     own = [each.job_id for each in found.items if alike.fullmatch(each.job_id)][:_NAMED]
     yours = f"yours: {', '.join(own)}" if own else "you have no job of that name"
     note(f"{job.job_id} is {job.user}'s; {yours}")
@@ -69,23 +68,22 @@ class ChangeConfirmation:
         self._is_sure = is_sure
         self._caller: Caller | None = None
 
-    async def job(self, named: str) -> JobView:
+    def job(self, named: str) -> JobView:
         """Return the job that a text names, once it is clear that it is meant.
 
         Raises:
             InvalidInput: it is another user's, and nobody is here to be asked.
             NotAllowed: it is another user's, and was not meant.
         """
-        body = (await retry_while_away(lambda: self._client.ask("GET", resource_path("jobs", named)))).body
-        job = decode(body, JobView)
-        await self.refuse_unmeant(named, job.user, what=f"job {job.job_id}", exact=f"{EXACT}{job.job_id}")
+        job = decode(self._client.ask_repeatedly(HttpCall(path=resource_path("jobs", named))).body, JobView)
+        self.refuse_unmeant(named, job.user, what=f"job {job.job_id}", exact=f"{EXACT}{job.job_id}")
         return job
 
-    async def refuse_unmeant(self, named: str, owner: str, *, what: str, exact: str) -> None:
+    def refuse_unmeant(self, named: str, owner: str, *, what: str, exact: str) -> None:
         """Ask where a bare name means a job or array of somebody else; raises as `job` does."""
         if self._is_sure or not owner or _is_exact(named):
             return
-        caller = self._caller = self._caller or decode(await self._client.get("/whoami"), Caller)
+        caller = self._caller = self._caller or decode(self._client.get("/whoami"), Caller)
         # Others are refused by the server; where it asks nobody who they are, all jobs are everybody's.
         if caller.role != "admin" or caller.user == owner or caller.found_by == "no tokens":
             return

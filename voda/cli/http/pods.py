@@ -15,22 +15,22 @@ def is_pod(named: str) -> bool:
     return named.startswith(_POD) and named.count("/") == 2
 
 
-async def pod_body(client: Client, named: str) -> bytes:
+def pod_body(client: Client, named: str) -> bytes:
     """Return the answer about the pod NAME, NAMESPACE/NAME or pod/NAMESPACE/NAME.
 
     Raises:
         NotFound: the server knows none that asks for GPUs.
     """
     namespace, _, name = (named.removeprefix(_POD) if is_pod(named) else named).rpartition("/")
-    return await client.get(resource_path("pods", namespace or _DEFAULT, name))
+    return client.get(resource_path("pods", namespace or _DEFAULT, name))
 
 
-async def pod_body_if_any(client: Client, named: str) -> bytes | None:
+def pod_body_if_any(client: Client, named: str) -> bytes | None:
     """Return the answer about a pod where a name is no job's; None: it is no pod's either, as far as is known.
 
     A server that cannot tell now is about to: it knows that there is no such job.
     """
     try:
-        return await pod_body(client, named)
+        return pod_body(client, named)
     except (NotFound, TransientError):
         return None

@@ -3,7 +3,8 @@
 Rule: an event type that this version does not know is shown by its name and is never an error.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,7 +12,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.cli.http.client import Client, Params, decode
-from voda.cli.render.terminal import note
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES, subject_of
 from voda.events.types import AnyFact
@@ -49,18 +49,19 @@ class RemoteLog:
         """Return the log up to a position, at which a job's name means what it meant then."""
         return RemoteLog(self._client, {**self._filters, "until": max(1, position)})
 
-    async def position(self) -> int:
-        return decode(await self._client.get("/events", {"limit": 1}), EventList).end
+    def position(self) -> int:
+        """Return the position of the last event."""
+        return decode(self._client.get("/events", {"limit": 1}), EventList).end
 
-    async def read(self, after: int, limit: int) -> Sequence[Event]:
+    def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
-        page = decode(await self._client.get("/events", {"after": after, "limit": limit}), EventList)
+        page = decode(self._client.get("/events", {"after": after, "limit": limit}), EventList)
         return [event for shown in page.items if (event := known_event(shown))]
 
-    async def between(self, after: int, until: int) -> AsyncIterator[RemoteEvent]:
+    def between(self, after: int, until: int) -> Iterator[RemoteEvent]:
         """Yield the events that pass the filters, `after` < position <= `until`, in order."""
         while after < until:
-            body = await self._client.get("/events", {**self._filters, "after": after, "limit": _PAGE})
+            body = self._client.get("/events", {**self._filters, "after": after, "limit": _PAGE})
             page = decode(body, _Page)
             for raw in page.items:
                 seen = _remote_event(bytes(raw))
@@ -71,10 +72,23 @@ class RemoteLog:
                 return
             after = page.last_position
 
-    async def tail(self, after: int) -> AsyncIterator[RemoteEvent]:
+    def tail(self, after: int) -> Iterator[RemoteEvent]:
         """Yield every event after `after` that passes the filters, then new ones, for ever."""
-        async for message in self._client.follow_events(after=after, params=self._filters, lost=note):
+        for message in self._client.follow_events(after=after, params=self._filters, away_s=math.inf):
             yield _remote_event(message.data)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedLog:
+    """The log as what finds moments reads it."""
+
+    log: RemoteLog
+
+    async def position(self) -> int:
+        return self.log.position()
+
+    async def read(self, after: int, limit: int) -> Sequence[Event]:
+        return self.log.read(after, limit)
 
 
 class _Page(Struct):

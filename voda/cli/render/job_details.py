@@ -3,7 +3,7 @@
 Rule: what the caller may not read (output, an explanation) is left out; the rest is shown.
 """
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -63,37 +63,37 @@ class JobContext:
     """None: the cluster keeps none, or the caller may not see it."""
 
 
-async def load_context(client: Client, job: JobView) -> JobContext:
+def load_context(client: Client, job: JobView) -> JobContext:
     """Fetch what the description shows beside the job itself."""
     types = [kind for kind in TYPES if kind not in _QUIET]
     log = RemoteLog(client, {"job": exactly(job), "type": types})
-    events = [seen async for seen in log.between(0, await log.position())]
+    events = list(log.between(0, log.position()))
     return JobContext(
-        explanation=await _if_allowed(_explanation(client, exactly(job))),
+        explanation=_if_allowed(_explanation, client, job),
         events=events[-_EVENTS:],
-        replicas=await _if_allowed(replicas_with_output(client, exactly(job))),
-        folder=await _if_allowed(_folder(client, exactly(job))),
+        replicas=_if_allowed(replicas_with_output, client, job),
+        folder=_if_allowed(_folder, client, job),
     )
 
 
-async def _if_allowed(answer: Awaitable[T]) -> T | None:
+def _if_allowed(answer: Callable[[Client, str], T], client: Client, job: JobView) -> T | None:
     try:
-        return await answer
+        return answer(client, exactly(job))
     except PermanentError:
         return None
 
 
-async def _explanation(client: Client, job: str) -> ExplanationView:
-    return decode(await client.get(resource_path("jobs", job, "explain")), ExplanationView)
+def _explanation(client: Client, job: str) -> ExplanationView:
+    return decode(client.get(resource_path("jobs", job, "explain")), ExplanationView)
 
 
-async def _folder(client: Client, job: str) -> JobFolderView:
-    return decode(await client.get(resource_path("jobs", job, "folder")), JobFolderView)
+def _folder(client: Client, job: str) -> JobFolderView:
+    return decode(client.get(resource_path("jobs", job, "folder")), JobFolderView)
 
 
-async def replicas_with_output(client: Client, job: str) -> Sequence[str]:
+def replicas_with_output(client: Client, job: str) -> Sequence[str]:
     """Return the replicas that printed something, the most useful one first."""
-    return decode(await client.get(resource_path("jobs", job, "logs", "replicas")), list[str])
+    return decode(client.get(resource_path("jobs", job, "logs", "replicas")), list[str])
 
 
 def description(job: JobView, context: JobContext, at: datetime) -> RenderableType:

@@ -5,9 +5,8 @@ Rule: one that cannot be canceled does not keep the others; what had ended befor
 
 from collections.abc import Sequence
 
-from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.client import Client, HttpCall, decode, for_each, resource_path
 from voda.cli.http.confirmation import ChangeConfirmation
-from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import note, plain
 from voda.cli.watch.lists import fetch_array, fetch_jobs
@@ -36,40 +35,40 @@ class BatchCancel:
         self._canceled: list[str] = []
         self._has_ended_before = False
 
-    async def run(self, names: Sequence[str], *, waits: bool) -> bool:
+    def run(self, names: Sequence[str], *, waits: bool) -> bool:
         """Cancel what has these names, and return whether nothing had ended; with `waits`, once it is gone.
 
         Raises the last refusal; the others are printed.
         """
         try:
-            await for_each(names, self._cancel)
+            for_each(names, self._cancel)
         finally:
             if waits and self._canceled:
-                await self._wait_for_end()
+                self._wait_for_end()
         return not self._has_ended_before
 
-    async def _cancel(self, name: str) -> None:
+    def _cancel(self, name: str) -> None:
         try:
-            job = await self._confirmation.job(name)
+            job = self._confirmation.job(name)
         except NotFound as error:
             try:
-                array = await fetch_array(self._client, name)
+                array = fetch_array(self._client, name)
             except NotFound:
                 raise error from None
-            await self._cancel_array(name, array)
+            self._cancel_array(name, array)
         else:
-            await self._cancel_job(job)
+            self._cancel_job(job)
 
-    async def _cancel_job(self, before: JobView) -> None:
+    def _cancel_job(self, before: JobView) -> None:
         if has_ended(before):
             note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to cancel{_PRUNE}")
             self._has_ended_before = True
             return
-        job = decode(await self._delete(resource_path("jobs", exactly(before))), JobView)
+        job = decode(self._delete(resource_path("jobs", exactly(before))), JobView)
         print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
         self._canceled.append(exactly(job))
 
-    async def _cancel_array(self, named: str, before: ArrayView) -> None:
+    def _cancel_array(self, named: str, before: ArrayView) -> None:
         """Cancel all live tasks of an array together."""
         from voda.cli.render.arrays import array_name, states
 
@@ -78,25 +77,25 @@ class BatchCancel:
             self._has_ended_before = True
             return
         exact = f"@{before.array_id}"
-        await self._confirmation.refuse_unmeant(named, before.user, what=array_name(before), exact=exact)
-        found = await fetch_jobs(self._client, {"array": exact}, limit=0)
-        array = decode(await self._delete(resource_path("arrays", exact)), ArrayView)
+        self._confirmation.refuse_unmeant(named, before.user, what=array_name(before), exact=exact)
+        found = fetch_jobs(self._client, {"array": exact}, limit=0)
+        array = decode(self._delete(resource_path("arrays", exact)), ArrayView)
         live = [exactly(job) for job in found.items if not has_ended(job)]
         print(f"{array_name(array)}: {counted(len(live), 'task')} being canceled")
         self._canceled += live
 
-    async def _delete(self, path: str) -> bytes:
-        return (await retry_while_away(lambda: self._client.ask("DELETE", path, params=self._query))).body
+    def _delete(self, path: str) -> bytes:
+        return self._client.ask_repeatedly(HttpCall(method="DELETE", path=path, params=self._query)).body
 
-    async def _wait_for_end(self) -> None:
+    def _wait_for_end(self) -> None:
         left = self._canceled
-        async with wake_on_change(self._client, every_s=_EVERY_S) as wait:
+        with wake_on_change(self._client, every_s=_EVERY_S) as wait:
             while True:
                 for name in tuple(left):
-                    job = decode(await self._client.get(resource_path("jobs", name)), JobView)
+                    job = decode(self._client.get(resource_path("jobs", name)), JobView)
                     if has_ended(job):
                         left.remove(name)
                         print(f"{job.job_id} is {state(job).lower()}", flush=True)
                 if not left:
                     return
-                await wait()
+                wait()

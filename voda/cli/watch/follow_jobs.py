@@ -3,7 +3,6 @@
 Rule: interrupting the following does not affect the jobs.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from rich.console import Group
@@ -25,30 +24,30 @@ _STEPS = 10
 """Progress lines per job when the output is not a terminal."""
 
 
-async def follow(client: Client, jobs: Sequence[str]) -> bool:
+def follow(client: Client, jobs: Sequence[str]) -> bool:
     """Show the jobs until all have ended, and return whether all completed."""
     shown = FollowedJobs()
     try:
         with shown.live:
-            return await _follow_until_ended(client, jobs, shown)
-    except asyncio.CancelledError:
+            return _follow_until_ended(client, jobs, shown)
+    except KeyboardInterrupt:
         shown.notify(f"stopped following; the jobs go on: voda get {' '.join(job.removeprefix('@') for job in jobs)}")
         raise
 
 
-async def _follow_until_ended(client: Client, names: Sequence[str], shown: "FollowedJobs") -> bool:
+def _follow_until_ended(client: Client, names: Sequence[str], shown: "FollowedJobs") -> bool:
     params = {"job": names[0]} if len(names) == 1 and names[0].startswith("@") else None
-    async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
+    with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
         while True:
             try:
-                jobs = (await fetch_named_jobs(client, names)).items
+                jobs = (fetch_named_jobs(client, names)).items
             except (ServerUnreachable, StoreUnavailable) as error:
                 shown.notify(str(error))
             else:
                 shown.show(jobs)
                 if all(map(has_ended, jobs)):
                     return all(job.phase is Phase.COMPLETED for job in jobs)
-            await wait()
+            wait()
 
 
 class FollowedJobs:

@@ -3,17 +3,19 @@
 Rule: lines are counted, never decoded; the job is named exactly, so that a newer run of its name does not come between.
 """
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.client import Client, HttpCall, decode, resource_path
 from voda.cli.render.job_details import replicas_with_output
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import console, note
 from voda.cli.watch.refresh import wake_on_change
+from voda.client.connection import Cancellation
 from voda.domain.errors import InvalidInput, NotFound
 from voda.wire.jobs import JobView
 
@@ -43,58 +45,60 @@ class OutputChoice:
         return {name: value for name, value in given.items() if value}
 
 
-async def print_output(client: Client, name: str, choice: OutputChoice) -> None:
+def print_output(client: Client, name: str, choice: OutputChoice) -> None:
     """Print the output of one replica; to follow a job begins with its start."""
     if choice.follow:
-        job = decode(await client.get(resource_path("jobs", name)), JobView)
-        if not await _until_started(client, job):
+        job = decode(client.get(resource_path("jobs", name)), JobView)
+        if not _until_started(client, job):
             return
         name = exactly(job)
     printed = 0
-    async for piece in _pieces(client, name, choice):
+    for piece in _pieces(client, name, choice):
         _write(piece)
         printed += len(piece)
     if not printed and not choice.follow and choice.tail:
         note(f"{name} has printed nothing {'since then' if choice.since else 'yet'}")
 
 
-async def print_all_outputs(client: Client, name: str, choice: OutputChoice) -> None:
+def print_all_outputs(client: Client, name: str, choice: OutputChoice) -> None:
     """Print the output of all replicas, each line behind the name of its replica."""
-    job = decode(await client.get(resource_path("jobs", name)), JobView)
+    job = decode(client.get(resource_path("jobs", name)), JobView)
     if not choice.follow:
-        for number, replica in enumerate(names := await replicas_with_output(client, exactly(job))):
-            await _print_lines(client, exactly(job), _of(choice, replica), _prefix(replica, number, names))
-    elif await _until_started(client, job):
-        await _follow_all(client, job, choice)
+        for number, replica in enumerate(names := replicas_with_output(client, exactly(job))):
+            _print_lines(client, exactly(job), _of(choice, replica), _prefix(replica, number, names))
+    elif _until_started(client, job):
+        _follow_all(client, job, choice)
 
 
-async def _until_started(client: Client, job: JobView) -> bool:
+def _until_started(client: Client, job: JobView) -> bool:
     """Return whether the job has output, once it has started; False if it ended without any."""
     named = exactly(job)
-    if await replicas_with_output(client, named):
+    if replicas_with_output(client, named):
         return True
     if not has_ended(job):
         note(f"{job.job_id} is {state(job).lower()}: its output follows once it starts")
-    async with wake_on_change(client, every_s=_LOOK_EVERY_S, params={"job": named}) as wait:
+    with wake_on_change(client, every_s=_LOOK_EVERY_S, params={"job": named}) as wait:
         while True:
             # The end first: what was printed before it is there afterwards.
-            is_over = has_ended(job := decode(await client.get(resource_path("jobs", named)), JobView))
-            if await replicas_with_output(client, named):
+            is_over = has_ended(job := decode(client.get(resource_path("jobs", named)), JobView))
+            if replicas_with_output(client, named):
                 return True
             if is_over:
                 note(f"{job.job_id} is {state(job).lower()} and has printed nothing")
                 return False
-            await wait()
+            wait()
 
 
-async def _follow_all(client: Client, job: JobView, choice: OutputChoice) -> None:
+def _follow_all(client: Client, job: JobView, choice: OutputChoice) -> None:
     named = exactly(job)
-    followed: list[str] = []
+    followed: dict[str, Future[None]] = {}
+    ending = Cancellation()
+    own = client.with_cancellation(ending)
     watching = wake_on_change(client, every_s=_LOOK_EVERY_S, params={"job": named})
-    async with watching as wait, asyncio.TaskGroup() as group:
+    with watching as wait, ThreadPoolExecutor(_MOST_FOLLOWED) as threads, _canceled_on_error(ending):
         while True:
-            is_over = has_ended(decode(await client.get(resource_path("jobs", named)), JobView))
-            names = await replicas_with_output(client, named)
+            is_over = has_ended(decode(client.get(resource_path("jobs", named)), JobView))
+            names = replicas_with_output(client, named)
             if len({*followed, *names}) > _MOST_FOLLOWED:
                 raise InvalidInput(
                     f"{job.job_id} has {len(names)} replicas with output, and --all-replicas -f follows up to"
@@ -103,17 +107,29 @@ async def _follow_all(client: Client, job: JobView, choice: OutputChoice) -> Non
             for replica in names:
                 if replica not in followed:
                     prefix = _prefix(replica, len(followed), names)
-                    followed.append(replica)
-                    group.create_task(_print_lines(client, named, _of(choice, replica), prefix))
+                    followed[replica] = threads.submit(_print_lines, own, named, _of(choice, replica), prefix)
+            for each in followed.values():
+                if is_over or each.done():
+                    each.result()
             if is_over:
-                break
-            await wait()
+                return
+            wait()
 
 
-async def _print_lines(client: Client, named: str, choice: OutputChoice, prefix: bytes) -> None:
+@contextmanager
+def _canceled_on_error(ending: Cancellation) -> Iterator[None]:
+    """End the exchanges of other threads, which would be waited for, where the block fails."""
+    try:
+        yield
+    except BaseException:
+        ending.cancel()
+        raise
+
+
+def _print_lines(client: Client, named: str, choice: OutputChoice, prefix: bytes) -> None:
     rest = b""
     try:
-        async for piece in _pieces(client, named, choice):
+        for piece in _pieces(client, named, choice):
             *lines, rest = (rest + piece).split(b"\n")
             _write(b"".join(prefix + line + b"\n" for line in lines))
     except NotFound:
@@ -123,28 +139,27 @@ async def _print_lines(client: Client, named: str, choice: OutputChoice, prefix:
         _write(prefix + rest + b"\n")
 
 
-async def _pieces(client: Client, named: str, choice: OutputChoice) -> AsyncIterator[bytes]:
+def _pieces(client: Client, named: str, choice: OutputChoice) -> Iterator[bytes]:
     """Yield the part of the output that is chosen."""
     where, query = resource_path("jobs", named, "logs"), choice.query
     follow: dict[str, str | int] = {"follow": "true"} if choice.follow else {}
     if choice.tail >= 0:
-        last = await _last_lines(client, where, query, choice.tail)
+        last = _last_lines(client, where, query, choice.tail)
         if not choice.follow:
             yield last
             return
         # Output between the two requests moves the beginning; nothing new is missed.
         follow["tail_bytes"] = len(last) - (_stamps_bytes(last) if choice.timestamps else 0)
     # A program may be silent for hours, so there is no idle timeout here.
-    async for piece in client.stream(where, params={**query, **follow}, idle_s=None):
-        yield piece
+    yield from client.stream(HttpCall(path=where, params={**query, **follow}), idle_s=None)
 
 
-async def _last_lines(client: Client, where: str, query: dict[str, str | int], lines: int) -> bytes:
+def _last_lines(client: Client, where: str, query: dict[str, str | int], lines: int) -> bytes:
     """Return the last lines, asking for more bytes until there are enough of them."""
     size = max(4_096, (lines + 1) * _LINE_BYTES)
     while True:
-        pieces = [piece async for piece in client.stream(where, params={**query, "tail_bytes": size}, idle_s=_IDLE_S)]
-        text = b"".join(pieces)
+        call = HttpCall(path=where, params={**query, "tail_bytes": size})
+        text = b"".join(client.stream(call, idle_s=_IDLE_S))
         found = text.splitlines(keepends=True)
         # The server begins at the start of a line, so a full answer may be one line shorter than requested.
         if len(found) > lines or len(text) < size // 2:

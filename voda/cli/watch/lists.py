@@ -4,7 +4,7 @@ Rules: a list of one page keeps the server's bytes, a longer one those of its it
 is listed once more as it ended.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -45,14 +45,14 @@ class FetchedJobs:
     body: bytes
 
 
-async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> FetchedJobs:
+def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> FetchedJobs:
     """Return the jobs that match, at most `limit`; 0 = all."""
     raw: list[bytes] = []
     token: str | None = None
     while True:
         size = min(_PAGE, limit - len(raw)) if limit else _PAGE
         query: dict[str, str | int | list[str]] = {**filters, "limit": size}
-        body = await client.get("/jobs", {**query, "continue": token} if token else query)
+        body = client.get("/jobs", {**query, "continue": token} if token else query)
         page = decode(body, _RawPage)
         raw += [bytes(item) for item in page.items]
         if not page.next or not page.items or len(raw) == limit:
@@ -60,53 +60,53 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> Fetc
         token = page.next
 
 
-async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
+def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
     """Return these jobs, and the tasks of these arrays."""
     raw: list[bytes] = []
     for name in names:
         try:
-            raw.append(await client.get(resource_path("jobs", name)))
+            raw.append(client.get(resource_path("jobs", name)))
         except NotFound:
-            found = await fetch_jobs(client, {"array": name}, limit=0)
+            found = fetch_jobs(client, {"array": name}, limit=0)
             if not found.items:
                 raise
             raw += found.raw
     return _jobs(raw, len(raw), raw[0] if len(raw) == len(names) == 1 else None)
 
 
-async def names_of_tasks(client: Client, names: Sequence[str]) -> Sequence[str]:
+def names_of_tasks(client: Client, names: Sequence[str]) -> Sequence[str]:
     """Return the names, with those of its tasks in place of that of an array; what is neither stays."""
     found: list[str] = []
     for name in names:
         try:
-            await client.get(resource_path("jobs", name))
+            client.get(resource_path("jobs", name))
             found.append(name)
         except NotFound:
-            tasks = (await fetch_jobs(client, {"array": name}, limit=0)).items
+            tasks = (fetch_jobs(client, {"array": name}, limit=0)).items
             found += map(exactly, tasks) if tasks else [name]
     return found
 
 
-async def fetch_array(client: Client, name: str) -> ArrayView:
+def fetch_array(client: Client, name: str) -> ArrayView:
     """Return an array by its name, or by its id with @ before it."""
-    return decode(await client.get(resource_path("arrays", name)), ArrayView)
+    return decode(client.get(resource_path("arrays", name)), ArrayView)
 
 
-async def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
+def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
     """Return all nodes, or these, and the server's bytes."""
     if names:
-        body = await client.get(resource_path("nodes", _one(names, "node")))
+        body = client.get(resource_path("nodes", _one(names, "node")))
         return [decode(body, NodeView)], body
-    body = await client.get("/nodes", {"pool": pool} if pool else None)
+    body = client.get("/nodes", {"pool": pool} if pool else None)
     return decode(body, NodeList).items, body
 
 
-async def fetch_pools(client: Client, names: Sequence[str]) -> tuple[Sequence[PoolView], bytes]:
+def fetch_pools(client: Client, names: Sequence[str]) -> tuple[Sequence[PoolView], bytes]:
     """Return all pools, or this one, and the server's bytes."""
     if names:
-        body = await client.get(resource_path("pools", _one(names, "pool")))
+        body = client.get(resource_path("pools", _one(names, "pool")))
         return [decode(body, PoolView)], body
-    body = await client.get("/pools")
+    body = client.get("/pools")
     return decode(body, PoolList).items, body
 
 
@@ -139,7 +139,7 @@ class Listing:
     """Whether nothing of it will change any more."""
 
 
-ListSource = Callable[[Client], Awaitable[Listing]]
+ListSource = Callable[[Client], Listing]
 
 
 class JobSource:
@@ -158,52 +158,52 @@ class JobSource:
         self._listed: dict[str, bytes] = {}
         """Those of the last call, and how those that are gone from the list ended."""
 
-    async def __call__(self, client: Client) -> Listing:
+    def __call__(self, client: Client) -> Listing:
         """Return the jobs as they are now."""
-        found = await self._jobs(client)
+        found = self._jobs(client)
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
-        ended = await self._gone(client, raw)
+        ended = self._gone(client, raw)
         self._listed = {**raw, **ended}
-        items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
+        items = [*found.items, *(decode(item, JobView) for item in ended.values())]
         more = found.total - len(found.items)
-        arrays = await self._arrays(client, items)
+        arrays = self._arrays(client, items)
         return Listing(
             names=[job.job_id for job in items],
             raw=list(self._listed.values()),
             marks=[job.revision for job in items],
             body=found.body,
             lines=lambda wide, width: jobs_table(items, now(), wide=wide, width=width, arrays=arrays),
-            note="; ".join(filter(None, (_note(items, self._filters, more), await self._failures(client)))),
+            note="; ".join(filter(None, (_note(items, self._filters, more), self._failures(client)))),
             is_over=bool(self._names) and all(map(has_ended, items)),
         )
 
-    async def _failures(self, client: Client) -> str:
+    def _failures(self, client: Client) -> str:
         """Name the caller's jobs that failed lately, an admin's all, where only live jobs are listed."""
         if not self.names_failures or self._filters.get("phase") != ["live"]:
             return ""
         filters: JobFilters = {**self._filters, "phase": "Failed", "sort": "-submitted_at"}
-        failed = (await fetch_jobs(client, filters, limit=_PAGE)).items
+        failed = (fetch_jobs(client, filters, limit=_PAGE)).items
         if not failures_note(failed, now()):
             return ""
-        caller = decode(await client.get("/whoami"), Caller)
+        caller = decode(client.get("/whoami"), Caller)
         return failures_note([job for job in failed if caller.role == "admin" or job.user == caller.user], now())
 
-    async def _arrays(self, client: Client, items: Sequence[JobView]) -> Mapping[str, ArrayView]:
+    def _arrays(self, client: Client, items: Sequence[JobView]) -> Mapping[str, ArrayView]:
         """Return the arrays that get one line each, by their ids."""
         ids = dict.fromkeys(job.array.array_id for job in items if job.array is not None)
-        return {array_id: await fetch_array(client, f"@{array_id}") for array_id in ids} if self.has_groups else {}
+        return {array_id: fetch_array(client, f"@{array_id}") for array_id in ids} if self.has_groups else {}
 
-    async def _jobs(self, client: Client) -> FetchedJobs:
+    def _jobs(self, client: Client) -> FetchedJobs:
         if self._names:
-            return await fetch_named_jobs(client, self._names)
+            return fetch_named_jobs(client, self._names)
         if not self._live_first:
-            return await fetch_jobs(client, self._filters, limit=self._limit)
-        live = await fetch_jobs(client, {**self._filters, "phase": "live"}, limit=self._limit)
+            return fetch_jobs(client, self._filters, limit=self._limit)
+        live = fetch_jobs(client, {**self._filters, "phase": "live"}, limit=self._limit)
         rest = self._limit - len(live.items)
         if self._limit and not rest:
             return live
         past: JobFilters = {"sort": "-submitted_at", **self._filters, "phase": [str(one) for one in sorted(ENDED)]}
-        ended = await fetch_jobs(client, past, limit=rest if self._limit else 0)
+        ended = fetch_jobs(client, past, limit=rest if self._limit else 0)
         return FetchedJobs(
             items=[*live.items, *ended.items],
             raw=[*live.raw, *ended.raw],
@@ -211,18 +211,18 @@ class JobSource:
             body=live.body,
         )
 
-    async def _gone(self, client: Client, listed: dict[str, bytes]) -> dict[str, bytes]:
+    def _gone(self, client: Client, listed: dict[str, bytes]) -> dict[str, bytes]:
         """Return the jobs of the last call that are not listed any more, as they are now."""
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
-        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
-        fresh = await fetch_named_jobs(client, [f"@{job_id}" for job_id in live])
+        live = [job_id for job_id, item in known.items() if not has_ended(decode(item, JobView))]
+        fresh = fetch_named_jobs(client, [f"@{job_id}" for job_id in live])
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
 
-async def list_nodes(client: Client, *, names: Sequence[str], pool: str) -> Listing:
+def list_nodes(client: Client, *, names: Sequence[str], pool: str) -> Listing:
     """Return the nodes: all, those of a pool, or one."""
-    items, body = await fetch_nodes(client, names, pool)
+    items, body = fetch_nodes(client, names, pool)
     raw = [msgspec.json.encode(node) for node in items]
     return Listing(
         names=[node.name for node in items],
@@ -234,9 +234,9 @@ async def list_nodes(client: Client, *, names: Sequence[str], pool: str) -> List
     )
 
 
-async def list_pools(client: Client, *, names: Sequence[str]) -> Listing:
+def list_pools(client: Client, *, names: Sequence[str]) -> Listing:
     """Return the pools: all, or one."""
-    items, body = await fetch_pools(client, names)
+    items, body = fetch_pools(client, names)
     return Listing(
         names=[pool.name for pool in items],
         raw=[msgspec.json.encode(pool) for pool in items],

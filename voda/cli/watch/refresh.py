@@ -4,10 +4,13 @@ Rules: an event only says that something changed; the view then asks for the pre
 list; elsewhere each change is one line, so that it can be piped.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from queue import Empty, SimpleQueue
 
 from rich.console import Group
 from rich.live import Live
@@ -17,6 +20,8 @@ from voda.cli.http.remote_log import RemoteLog
 from voda.cli.options import Output
 from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names
 from voda.cli.watch.lists import Listing, ListSource
+from voda.client.connection import Cancellation
+from voda.client.errors import ClientClosed
 from voda.client.sse import SseMessage
 from voda.domain.errors import StoreUnavailable
 
@@ -24,62 +29,72 @@ SETTLE_S = 0.15
 """Events come in bursts; one request after this pause covers all of them."""
 
 
-@dataclass(frozen=True, slots=True)
 class ChangeWait:
-    """Waits until something happens."""
+    """Waits until something happens; what another thread has to tell is called in the thread that waits."""
 
-    every_s: float
-    _change: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._changes: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
-    async def __call__(self) -> None:
+    def __call__(self) -> None:
         """Return once something has happened since the last call, or after `every_s`."""
         try:
-            async with asyncio.timeout(self.every_s):
-                await self._change.wait()
-            await asyncio.sleep(SETTLE_S)
-        except TimeoutError:
+            self._changes.get(timeout=self._every_s)()
+            time.sleep(SETTLE_S)
+            while True:
+                self._changes.get_nowait()()
+        except Empty:
             pass
-        self._change.clear()
 
-    def wake(self) -> None:
-        self._change.set()
+    def wake(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Let the wait end, with `tell` called; from any thread."""
+        self._changes.put(tell)
 
 
-@asynccontextmanager
-async def wake_on_change(
+@contextmanager
+def wake_on_change(
     client: Client,
     *,
     every_s: float,
     params: Params | None = None,
     seen: Callable[[SseMessage], None] = lambda _: None,
     lost: Callable[[str], None] = lambda _: None,
-) -> AsyncIterator[ChangeWait]:
+) -> Iterator[ChangeWait]:
     """Yield an object that waits until something happens, at most `every_s`.
 
     `seen` is called with every event, and `lost` with a sentence when the live connection breaks; the timer goes on.
     """
-    position = await RemoteLog(client, {}).position()
-    wait = ChangeWait(every_s)
+    position = RemoteLog(client, {}).position()
+    wait, ending = ChangeWait(every_s), Cancellation()
+    followed = client.with_cancellation(ending)
+    followed.lost = lambda sentence: wait.wake(partial(lost, sentence))
 
-    async def follow() -> None:
-        async for message in client.follow_events(after=position, params=params, lost=lost):
-            seen(message)
-            wait.wake()
-
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(follow())
+    def follow() -> None:
         try:
-            yield wait
-        finally:
-            task.cancel()
+            for message in followed.follow_events(after=position, params=params, away_s=math.inf):
+                wait.wake(partial(seen, message))
+        except ClientClosed:
+            return
+        except Exception as error:
+            wait.wake(partial(_raise, error))
+
+    threading.Thread(target=follow, name="voda-events", daemon=True).start()
+    try:
+        yield wait
+    finally:
+        ending.cancel()
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 _EVERY_S = 5.0
 
 
-async def show(client: Client, source: ListSource, output: Output) -> None:
+def show(client: Client, source: ListSource, output: Output) -> None:
     """Print the list."""
-    found, screen = await source(client), console()
+    found, screen = source(client), console()
     is_table = output in ("table", "wide")
     if is_table:
         for line in found.lines(output == "wide", screen.width if screen.is_terminal else None):
@@ -90,22 +105,21 @@ async def show(client: Client, source: ListSource, output: Output) -> None:
         note(found.note)
 
 
-async def watch(client: Client, source: ListSource, output: Output) -> None:
+def watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing in it can change any more, or for ever."""
     is_table = output in ("table", "wide")
     shown = _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output)
-    with shown.live:
-        async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
-            while True:
-                try:
-                    found = await source(client)
-                except (ServerUnreachable, StoreUnavailable) as error:
-                    shown.notify(str(error))
-                else:
-                    shown.show(found)
-                    if found.is_over:
-                        return
-                await wait()
+    with shown.live, wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
+        while True:
+            try:
+                found = source(client)
+            except (ServerUnreachable, StoreUnavailable) as error:
+                shown.notify(str(error))
+            else:
+                shown.show(found)
+                if found.is_over:
+                    return
+            wait()
 
 
 class _RedrawnView:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from voda.cli.http.client import Client, HttpAnswer, decode
-from voda.cli.http.retry import retry_while_away
+from voda.cli.http.client import Client, HttpAnswer, HttpCall, decode
 from voda.cli.manifests import (
     Document,
     ReadManifests,
@@ -45,35 +44,35 @@ class BatchSubmit:
         self._is_program = is_program
         self._jobs: list[str] = []
 
-    async def run(self, client: Client) -> bool:
+    def run(self, client: Client) -> bool:
         """Submit all documents, or none where one is refused; return True.
 
         Raises:
             PermanentError: of the refusals the last; the others are printed.
         """
         if self._is_dry_run or len(self._keyed) + len(self._refused) > 1:
-            await self._check(client)
+            self._check(client)
         elif self._refused:
             raise self._refused[0]
         if not self._is_dry_run:
-            await self._submit_all(client)
+            self._submit_all(client)
         return True
 
-    async def follow(self, client: Client) -> bool:
+    def follow(self, client: Client) -> bool:
         """Submit, then follow the jobs; return whether all completed."""
         from voda.cli.watch.follow_jobs import follow
 
-        await self.run(client)
-        return await follow(client, self._jobs)
+        self.run(client)
+        return follow(client, self._jobs)
 
-    async def _check(self, client: Client) -> None:
+    def _check(self, client: Client) -> None:
         """Let the server check all documents; print what it says where that is all that is wanted."""
         refused = [*self._refused]
         for number, (key, document) in enumerate(self._keyed):
             before = [one for _, one in self._keyed[:number]]
             try:
                 refuse_second_name(document, before)
-                answer = await _send(client, key, without_dependencies_on(document, before), is_dry_run=True)
+                answer = _send(client, key, without_dependencies_on(document, before), is_dry_run=True)
             except PermanentError as error:
                 refused.append(error)
             else:
@@ -86,10 +85,10 @@ class BatchSubmit:
                 note(f"nothing is submitted: {len(refused)} of {len(self._refused) + len(self._keyed)} are refused")
             raise refused[-1]
 
-    async def _submit_all(self, client: Client) -> None:
+    def _submit_all(self, client: Client) -> None:
         for number, (key, document) in enumerate(self._keyed):
             try:
-                answer = await _send(client, key, document, is_dry_run=False)
+                answer = _send(client, key, document, is_dry_run=False)
             except VodaError:
                 if number:
                     # What was checked has changed meanwhile.
@@ -111,20 +110,21 @@ class BatchSubmit:
             note(f"{named}: {sentence}")
 
 
-async def check(client: Client, document: Document) -> None:
+def check(client: Client, document: Document) -> None:
     """Let the server check a document; raises what it would refuse it with."""
-    await _send(client, SystemClock().new_id(), document, is_dry_run=True)
+    _send(client, SystemClock().new_id(), document, is_dry_run=True)
 
 
-async def _send(client: Client, key: str, document: Document, *, is_dry_run: bool) -> HttpAnswer:
+def _send(client: Client, key: str, document: Document, *, is_dry_run: bool) -> HttpAnswer:
     """Return the answer to one document; an error names the document."""
     if client.target.is_here:
         document = with_working_dir(document, str(Path.cwd()))
     body = msgspec.json.encode(document.manifest)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     query = {"dry_run": "true"} if is_dry_run else None
+    call = HttpCall(method="POST", path="/jobs", params=query, body=body, headers=headers)
     try:
-        return await retry_while_away(lambda: client.ask("POST", "/jobs", params=query, body=body, headers=headers))
+        return client.ask_repeatedly(call)
     except (InvalidInput, AlreadyExists) as error:
         raise document.explain(error) from error
 

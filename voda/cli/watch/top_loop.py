@@ -3,10 +3,11 @@
 Rules: while the server is away, the last screen stays, marked as old; the terminal's settings are restored.
 """
 
-import asyncio
 import os
 import sys
 import termios
+import threading
+import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,23 +44,23 @@ class LiveScreen:
         self._selector = selector
         self._changes = PlanChanges()
         self._state: ScreenState | None = None
-        self._quits = asyncio.Event()
+        self._quits = threading.Event()
 
-    async def run(self, client: Client) -> None:
+    def run(self, client: Client) -> None:
         """Show the screen until q is pressed; print it once when the output is not a terminal."""
-        await self._load_changes(client)
+        self._load_changes(client)
         screen = console()
         if not screen.is_terminal:
-            state = await self._fetch(client)
+            state = self._fetch(client)
             for line in frame(replace(state, changes=state.changes[:_PRINTED]), width=None, height=None):
                 screen.print(line, soft_wrap=True)
             return
-        await self._fetch(client)
+        self._fetch(client)
         with Live(console=screen, screen=True, auto_refresh=False) as live:
-            await self._show(client, live, screen)
+            self._show(client, live, screen)
 
-    async def _show(self, client: Client, live: Live, screen: Console) -> None:
-        async with wake_on_change(client, every_s=_EVERY_S, seen=self._on_event) as wait:
+    def _show(self, client: Client, live: Live, screen: Console) -> None:
+        with wake_on_change(client, every_s=_EVERY_S, seen=self._on_event) as wait:
 
             def pressed(key: str) -> None:
                 if key in "qQ":
@@ -68,35 +69,35 @@ class LiveScreen:
 
             with keys(pressed):
                 while not self._quits.is_set():
-                    state = await self._refresh(client)
+                    state = self._refresh(client)
                     live.update(Group(*frame(state, width=screen.width, height=screen.height)), refresh=True)
-                    await asyncio.sleep(_PAUSE_S)
-                    await wait()
+                    time.sleep(_PAUSE_S)
+                    wait()
 
-    async def _load_changes(self, client: Client) -> None:
+    def _load_changes(self, client: Client) -> None:
         log = RemoteLog(client, {"type": PLANS})
-        position = await log.position()
+        position = log.position()
         self._changes = PlanChanges(is_complete=position <= _REACH)
-        async for seen in log.between(max(0, position - _REACH), position):
+        for seen in log.between(max(0, position - _REACH), position):
             self._changes.add(seen.event)
 
     def _on_event(self, message: SseMessage) -> None:
         self._changes.add(msgspec.json.decode(message.data, type=EventView))
 
-    async def _refresh(self, client: Client) -> ScreenState:
+    def _refresh(self, client: Client) -> ScreenState:
         """Return the present state, or the last one if the server does not answer."""
         try:
-            return await self._fetch(client)
+            return self._fetch(client)
         except (ServerUnreachable, StoreUnavailable) as error:
             if self._state is None:
                 raise
             return replace(self._state, note=str(error), at=now())
 
-    async def _fetch(self, client: Client) -> ScreenState:
+    def _fetch(self, client: Client) -> ScreenState:
         chosen = {name: value for name, value in {"pool": self._pool, "selector": self._selector}.items() if value}
-        jobs = await fetch_jobs(client, {**chosen, "phase": "live"}, limit=_JOBS)
-        nodes, _ = await fetch_nodes(client, (), self._pool)
-        pools, _ = await fetch_pools(client, [self._pool] if self._pool else [])
+        jobs = fetch_jobs(client, {**chosen, "phase": "live"}, limit=_JOBS)
+        nodes, _ = fetch_nodes(client, (), self._pool)
+        pools, _ = fetch_pools(client, [self._pool] if self._pool else [])
         self._state = ScreenState(
             server=client.target.url,
             at=now(),
@@ -117,20 +118,16 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
         return
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
-    loop = asyncio.get_running_loop()
 
     def read() -> None:
-        text = os.read(handle, 64).decode("utf-8", "replace")
-        if not text:
-            loop.remove_reader(handle)
-        for key in text:
-            pressed(key)
+        while text := os.read(handle, 64).decode("utf-8", "replace"):
+            for key in text:
+                pressed(key)
 
     # Ctrl-C still interrupts.
     tty.setcbreak(handle)
-    loop.add_reader(handle, read)
+    threading.Thread(target=read, name="voda-keys", daemon=True).start()
     try:
         yield
     finally:
-        loop.remove_reader(handle)
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

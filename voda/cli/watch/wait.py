@@ -4,16 +4,17 @@ Rule: the position of the log is read before the jobs are, and the events begin 
 asked for on a timer.
 """
 
-import asyncio
+import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteLog
-from voda.cli.http.retry import retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, next_try, state
 from voda.cli.render.terminal import note, now, plain
 from voda.cli.watch.lists import JobFilters, fetch_jobs, names_of_tasks
+from voda.client.errors import ClientClosed
 from voda.client.job_wait import STEPS
 from voda.domain.errors import NotFound, VodaError
 from voda.domain.job import Phase
@@ -36,7 +37,7 @@ class TimedOut(VodaError):
     """The jobs are not where they shall be in time."""
 
 
-async def wait_for(client: Client, jobs: Sequence[str] | str, goal: str, *, limit_s: float | None = None) -> bool:
+def wait_for(client: Client, jobs: Sequence[str] | str, goal: str, *, limit_s: float | None = None) -> bool:
     """Return once all jobs are in a state, or False as soon as one of them cannot get there any more.
 
     Args:
@@ -49,14 +50,18 @@ async def wait_for(client: Client, jobs: Sequence[str] | str, goal: str, *, limi
         TimedOut: not within `limit_s`.
     """
     waiting: dict[str, JobView] = {}
+    if limit_s is None:
+        return _wait(client, jobs, goal, waiting)
+    late = threading.Timer(limit_s, client.cancellation.cancel)
+    late.daemon = True
+    late.start()
     try:
-        async with asyncio.timeout(limit_s):
-            return await _wait(client, jobs, goal, waiting)
-    except TimeoutError:
-        if limit_s is None:
-            raise
+        return _wait(client, jobs, goal, waiting)
+    except ClientClosed:
         left = ", ".join(f"{job.job_id} is {_standing(job)}" for job in waiting.values())
         raise TimedOut(f"not {goal} after {short(limit_s)}: {left or 'the server does not answer'}") from None
+    finally:
+        late.cancel()
 
 
 def _standing(job: JobView) -> str:
@@ -65,12 +70,12 @@ def _standing(job: JobView) -> str:
     return f"{state(job).lower()}{f', its program failed: {tries}' if tries else ''}"
 
 
-async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: dict[str, JobView]) -> bool:
+def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: dict[str, JobView]) -> bool:
     """Wait for jobs; `waiting` is kept up to date with those that are not there yet."""
 
-    async def look(named: str) -> bool:
+    def look(named: str) -> bool:
         """Look at a job, and return whether it is there or can still get there."""
-        job = decode(await retry_while_away(lambda: client.get(resource_path("jobs", named))), JobView)
+        job = decode(client.repeat(lambda: client.get(resource_path("jobs", named))), JobView)
         waiting.pop(job.job_id, None)
         if _REACHED[goal](job):
             print(plain(f"{job.job_id} is {state(job).lower()}"), flush=True)
@@ -81,32 +86,32 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
         waiting[job.job_id] = job
         return True
 
-    position = await retry_while_away(RemoteLog(client, {}).position)
-    names = await _chosen(client, jobs) if isinstance(jobs, str) else await _each(client, jobs)
+    position = client.repeat(RemoteLog(client, {}).position)
+    names = _chosen(client, jobs) if isinstance(jobs, str) else _each(client, jobs)
     for name in names:
-        if not await look(name):
+        if not look(name):
             return False
     if not waiting:
         return True
     params: dict[str, str | int | list[str]] = {"type": list(STEPS)}
     if len(waiting) == 1:
         params["job"] = exactly(next(iter(waiting.values())))
-    async for message in client.follow_events(after=position, params=params, lost=note):
+    for message in client.follow_events(after=position, params=params, away_s=math.inf):
         job_id = decode(message.data, EventView).stream.removeprefix("job.")
-        if job_id in waiting and not await look(exactly(waiting[job_id])):
+        if job_id in waiting and not look(exactly(waiting[job_id])):
             return False
         if not waiting:
             return True
     return False
 
 
-async def _each(client: Client, names: Sequence[str]) -> Sequence[str]:
-    return await retry_while_away(lambda: names_of_tasks(client, list(dict.fromkeys(names))))
+def _each(client: Client, names: Sequence[str]) -> Sequence[str]:
+    return client.repeat(lambda: names_of_tasks(client, list(dict.fromkeys(names))))
 
 
-async def _chosen(client: Client, selector: str) -> Sequence[str]:
+def _chosen(client: Client, selector: str) -> Sequence[str]:
     live: JobFilters = {"selector": selector, "phase": "live"}
-    found = await retry_while_away(lambda: fetch_jobs(client, live, limit=0))
+    found = client.repeat(lambda: fetch_jobs(client, live, limit=0))
     if not found.items:
         raise NotFound(
             f"no live job has the labels {selector!r}: voda get --all -l {selector!r} lists those that ended"

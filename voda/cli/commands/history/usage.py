@@ -8,7 +8,6 @@ from voda.cli.options import ServerOptions
 from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
-    from voda.cli.http.client import Client
     from voda.projections.usage import UsageKey
     from voda.wire.housekeeping import UsageView
 
@@ -49,13 +48,9 @@ def usage(  # noqa: PLR0913 - a command's options are its parameters
     else:
         asked = {"user": user, "since": since, "until": until, "by": by}
         params = {name: value for name, value in asked.items() if value}
-        body = call_server(where, lambda client: _online(client, params))
+        # A long log takes its time.
+        body = call_server(where, lambda client: client.get("/usage", params), timeout_s=_LIMIT_S)
     _print(body, output)
-
-
-async def _online(client: "Client", params: dict[str, str]) -> bytes:
-    # A long log takes its time.
-    return b"".join([piece async for piece in client.stream("/usage", params=params, idle_s=_LIMIT_S)])
 
 
 def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> bytes:

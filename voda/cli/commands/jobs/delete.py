@@ -75,7 +75,7 @@ def _chosen(choice: JobChoice) -> dict[str, str | list[str]]:
     return {"phase": phases, **{name: value for name, value in filters.items() if value}}
 
 
-async def _delete(
+def _delete(
     client: "Client", jobs: Sequence[str] | dict[str, str | list[str]], reason: str, *, yes: bool, wait: bool
 ) -> int:
     """Cancel the jobs of these names, or those that match the filters, and return the exit status."""
@@ -84,7 +84,7 @@ async def _delete(
     from voda.cli.watch.batch_cancel import BatchCancel
 
     if isinstance(jobs, dict):
-        found = await _matching(client, jobs)
+        found = _matching(client, jobs)
         if not found:
             note("no live job of yours matches: nothing to delete")
             return _EXIT_ENDED_BEFORE
@@ -92,18 +92,18 @@ async def _delete(
             note("nothing was canceled")
             return _EXIT_NOT_WANTED
         jobs = [exactly(job) for job in found]
-    return 0 if await BatchCancel(client, reason, is_sure=yes).run(jobs, waits=wait) else _EXIT_ENDED_BEFORE
+    return 0 if BatchCancel(client, reason, is_sure=yes).run(jobs, waits=wait) else _EXIT_ENDED_BEFORE
 
 
-async def _matching(client: "Client", filters: dict[str, str | list[str]]) -> Sequence["JobView"]:
+def _matching(client: "Client", filters: dict[str, str | list[str]]) -> Sequence["JobView"]:
     """Return the live jobs that match and that the caller may cancel."""
     from voda.auth.callers import Caller
     from voda.cli.http.client import decode
     from voda.cli.render.job_text import has_ended
     from voda.cli.watch.lists import fetch_jobs
 
-    caller = decode(await client.get("/whoami"), Caller)
-    found = (await fetch_jobs(client, filters, limit=0)).items
+    caller = decode(client.get("/whoami"), Caller)
+    found = (fetch_jobs(client, filters, limit=0)).items
     is_ours = caller.role == "admin" or "user" in filters
     return [job for job in found if not (has_ended(job) or job.is_canceling) and (is_ours or job.user == caller.user)]
 

@@ -37,7 +37,7 @@ def describe(
     call_server(where, lambda client: _describe(client, job, output))
 
 
-async def _describe(client: "Client", name: str, output: Output) -> None:
+def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import note_owner
     from voda.cli.http.pods import is_pod, pod_body, pod_body_if_any
@@ -46,26 +46,26 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.wire.jobs import JobView
 
     if is_pod(name):
-        _show_pod(await pod_body(client, name), output)
+        _show_pod(pod_body(client, name), output)
         return
     try:
-        body = await client.get(resource_path("jobs", name))
+        body = client.get(resource_path("jobs", name))
     except NotFound as error:
-        if await _describe_array(client, name, output):
+        if _describe_array(client, name, output):
             return
-        if (pod := await pod_body_if_any(client, name)) is None:
+        if (pod := pod_body_if_any(client, name)) is None:
             raise error from None
         _show_pod(pod, output)
         return
     job = decode(body, JobView)
     if output in ("table", "wide"):
-        await note_owner(client, name)
-        show(description(job, await load_context(client, job), now()))
+        note_owner(client, name)
+        show(description(job, load_context(client, job), now()))
     else:
         print_answer(body, output, [job.job_id])
 
 
-async def _describe_array(client: "Client", name: str, output: Output) -> bool:
+def _describe_array(client: "Client", name: str, output: Output) -> bool:
     """Show an array, and return whether there is one of that name."""
     from rich.console import Group
 
@@ -77,14 +77,14 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     from voda.wire.jobs import ArrayView
 
     try:
-        body = await client.get(resource_path("arrays", name))
+        body = client.get(resource_path("arrays", name))
     except NotFound:
         return False
     array = decode(body, ArrayView)
     if output not in ("table", "wide"):
         print_answer(body, output, [array.name])
         return True
-    tasks = (await fetch_jobs(client, {"array": f"@{array.array_id}"}, limit=0)).items
+    tasks = (fetch_jobs(client, {"array": f"@{array.array_id}"}, limit=0)).items
     screen = console()
     width = screen.width if screen.is_terminal else None
     lines = jobs_table(tasks, now(), wide=output == "wide", width=width)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,9 +132,9 @@ async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator
         yield event
 
 
-async def _print_server_events(client: "Client", part: EventSelection) -> None:
+def _print_server_events(client: "Client", part: EventSelection) -> None:
     from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.remote_log import RemoteLog, known_event
+    from voda.cli.http.remote_log import RemoteLog, SearchedLog, known_event
     from voda.cli.render.awaited_starts import AwaitedStarts
     from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import note, now, plain, print_bytes
@@ -147,10 +147,10 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
         filters["job"] = part.job
     elif part.job:
         # The name must not mean another job half way, and an unknown one is an error.
-        filters["job"] = exactly(decode(await client.get(resource_path("jobs", part.job)), JobView))
+        filters["job"] = exactly(decode(client.get(resource_path("jobs", part.job)), JobView))
     log, present, count, starts = RemoteLog(client, filters), now(), 0, AwaitedStarts()
-    begins_at = await recorded_at(log, 1) if part.relative else None
-    async for seen in _server_events(log, part, is_filtered=bool(filters)):
+    begins_at = run_async(recorded_at(SearchedLog(log), 1)) if part.relative else None
+    for seen in _server_events(log, part, is_filtered=bool(filters)):
         count += 1
         if part.output == "json":
             print_bytes(seen.raw)
@@ -164,19 +164,18 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
         note(_NOTHING)
 
 
-async def _server_events(log: "RemoteLog", part: EventSelection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+def _server_events(log: "RemoteLog", part: EventSelection, *, is_filtered: bool) -> "Iterator[RemoteEvent]":
+    from voda.cli.http.remote_log import SearchedLog
     from voda.timetravel.moment import find, parse_moment
 
-    last = await log.position()
-    until = (await find(log, parse_moment(part.end))).position if part.end else last
+    last = log.position()
+    until = run_async(find(SearchedLog(log), parse_moment(part.end))).position if part.end else last
     if part.job and part.end:
         log = log.ending_at(until)
     if part.begin:
-        after = (await find(log, parse_moment(part.begin), before=True)).position
+        after = run_async(find(SearchedLog(log), parse_moment(part.begin), before=True)).position
     else:
         after = 0 if is_filtered or part.end else max(0, last - _LAST)
     if part.follow:
-        async for seen in log.tail(after):
-            yield seen
-    async for seen in log.between(after, until):
-        yield seen
+        yield from log.tail(after)
+    yield from log.between(after, until)

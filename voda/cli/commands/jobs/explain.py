@@ -71,16 +71,16 @@ def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOut
     if at and is_pod(job):
         raise InvalidInput(f"of pods voda knows the present alone: expected {job[:200]} without --at")
 
-    async def read(client: Client) -> tuple[bytes, bool]:
+    def read(client: Client) -> tuple[bytes, bool]:
         if is_pod(job):
-            return await pod_body(client, job), False
+            return pod_body(client, job), False
         if not at:
-            await note_owner(client, job)
+            note_owner(client, job)
         try:
-            return await client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None), True
+            return client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None), True
         except NotFound:
             # Of pods voda knows the present alone.
-            if at or (pod := await pod_body_if_any(client, job)) is None:
+            if at or (pod := pod_body_if_any(client, job)) is None:
                 raise
             return pod, False
 

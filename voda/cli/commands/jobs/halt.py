@@ -92,41 +92,39 @@ class JobRequest:
     is_sure: bool
 
 
-async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
-    from voda.cli.http.client import decode, resource_path
+def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
+    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
-    from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import exactly
     from voda.wire.jobs import JobView
 
     confirmation = ChangeConfirmation(client, request.verb, is_sure=request.is_sure)
 
-    async def ask(name: str) -> None:
-        path = resource_path("jobs", exactly(await confirmation.job(name)), request.verb)
-        answer = await retry_while_away(lambda: client.ask("POST", path, params=request.query))
+    def ask(name: str) -> None:
+        path = resource_path("jobs", exactly(confirmation.job(name)), request.verb)
+        answer = client.ask_repeatedly(HttpCall(method="POST", path=path, params=request.query))
         _print(answer.body, decode(answer.body, JobView), output, _halted if request.verb == "halt" else _resumed)
 
-    await for_each(jobs, ask)
+    for_each(jobs, ask)
 
 
-async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
-    from voda.cli.http.client import decode, resource_path
+def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
+    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
-    from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import exactly
     from voda.clock import SystemClock
     from voda.wire.jobs import SubmissionView
 
     confirmation = ChangeConfirmation(client, "rerun", is_sure=is_sure)
 
-    async def run_again(name: str) -> None:
-        path = resource_path("jobs", exactly(await confirmation.job(name)), "rerun")
+    def run_again(name: str) -> None:
+        path = resource_path("jobs", exactly(confirmation.job(name)), "rerun")
         headers = {"Idempotency-Key": SystemClock().new_id()}
-        answer = await retry_while_away(lambda: client.ask("POST", path, headers=headers))
+        answer = client.ask_repeatedly(HttpCall(method="POST", path=path, headers=headers))
         job = decode(answer.body, SubmissionView).job
         _print(answer.body, job, output, lambda job: f"{job.job_id} submitted: runs {job.name} again")
 
-    await for_each(jobs, run_again)
+    for_each(jobs, run_again)
 
 
 def _print(body: bytes, job: "JobView", output: Output, sentence: Callable[["JobView"], str]) -> None:

@@ -68,9 +68,9 @@ def logs(
     )
     printed = print_all_outputs if wanted.every else print_output
 
-    async def print_chosen(client: Client) -> None:
-        await note_owner(client, job)
-        await printed(client, job, choice)
+    def print_chosen(client: Client) -> None:
+        note_owner(client, job)
+        printed(client, job, choice)
 
     try:
         if listed:

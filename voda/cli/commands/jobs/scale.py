@@ -94,15 +94,15 @@ def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
     return {**change, "min_replicas": least, "max_replicas": most}
 
 
-async def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
+def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly
-    from voda.cli.render.terminal import note, plain, print_answer
+    from voda.cli.render.terminal import plain, print_answer
     from voda.wire.jobs import JobView
 
-    job = await ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
-    before, after = await client.patch(resource_path("jobs", exactly(job)), change, lost=note)
+    job = ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
+    before, after = client.patch(resource_path("jobs", exactly(job)), change)
     old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, [new.job_id], lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 

@@ -63,21 +63,20 @@ class NodeRequest:
     sentence: "Callable[[NodeView, Sequence[NodeView]], str]"
 
 
-async def _ask_each(client: "Client", nodes: Sequence[str], request: NodeRequest, output: Output) -> None:
-    from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.retry import for_each, retry_while_away
+def _ask_each(client: "Client", nodes: Sequence[str], request: NodeRequest, output: Output) -> None:
+    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
     from voda.cli.render.terminal import plain, print_answer
     from voda.cli.watch.lists import fetch_nodes
     from voda.wire.pools import NodeView
 
-    async def ask(name: str) -> None:
+    def ask(name: str) -> None:
         path = resource_path("nodes", name, request.verb)
-        answer = await retry_while_away(lambda: client.ask("POST", path, params=request.query))
+        answer = client.ask_repeatedly(HttpCall(method="POST", path=path, params=request.query))
         node = decode(answer.body, NodeView)
-        others = [each for each in (await fetch_nodes(client, (), node.pool))[0] if each.name != node.name]
+        others = [each for each in (fetch_nodes(client, (), node.pool))[0] if each.name != node.name]
         print_answer(answer.body, output, [node.name], lambda: plain(request.sentence(node, others)))
 
-    await for_each(nodes, ask)
+    for_each(nodes, ask)
 
 
 def _drained(node: "NodeView", others: Sequence["NodeView"]) -> str:

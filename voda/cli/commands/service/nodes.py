@@ -115,12 +115,12 @@ def describe(
     call_server(where, lambda client: _describe(client, node, output))
 
 
-async def _describe(client: "Client", name: str, output: Output) -> None:
+def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.render.node_details import node_text
     from voda.cli.render.terminal import console, print_answer
     from voda.cli.watch.lists import fetch_nodes
 
-    (node,), body = await fetch_nodes(client, [name])
+    (node,), body = fetch_nodes(client, [name])
     screen = console()
     if output not in ("table", "wide"):
         print_answer(body, output, [node.name])

@@ -62,7 +62,7 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
     call_server(where, lambda client: _prune(client, params, is_dry=dry_run, is_sure=yes, output=output))
 
 
-async def _prune(
+def _prune(
     client: "Client", params: dict[str, str | int | list[str]], *, is_dry: bool, is_sure: bool, output: Output
 ) -> None:
     from voda.cli.http.client import decode
@@ -70,7 +70,7 @@ async def _prune(
     from voda.text import counted, size
     from voda.wire.housekeeping import KeptFolderList
 
-    body = await client.get("/folders", params)
+    body = client.get("/folders", params)
     kept = decode(body, KeptFolderList)
     goes = [one for one in kept.items if one.goes]
     if kept.note:
@@ -87,7 +87,7 @@ async def _prune(
         if not click.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", err=True):
             note("nothing was deleted")
             raise click.exceptions.Exit(_EXIT_NOT_WANTED)
-    await _delete(client, goes, output)
+    _delete(client, goes, output)
 
 
 def _refuse_without_terminal() -> None:
@@ -101,25 +101,24 @@ def _refuse_without_terminal() -> None:
         )
 
 
-async def _delete(client: "Client", goes: "list[KeptFolderView]", output: Output) -> None:
+def _delete(client: "Client", goes: "list[KeptFolderView]", output: Output) -> None:
     from voda.cli.execution import progress_bar
-    from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.retry import for_each, retry_while_away
+    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
     from voda.cli.render.terminal import print_answer
     from voda.text import counted, size
     from voda.wire.housekeeping import JobFolderView
 
     deleted: list[JobFolderView] = []
 
-    async def delete(job_id: str) -> None:
+    def delete(job_id: str) -> None:
         path = resource_path("jobs", f"@{job_id}", "folder")
-        answer = await retry_while_away(lambda: client.ask("DELETE", path))
+        answer = client.ask_repeatedly(HttpCall(method="DELETE", path=path))
         deleted.append(decode(answer.body, JobFolderView))
         progress(len(deleted), len(goes))
 
     try:
         with progress_bar("folders") as progress:
-            await for_each([one.job_id for one in goes], delete)
+            for_each([one.job_id for one in goes], delete)
     finally:
         freed = sum(one.size_bytes for one in deleted)
         text = f"deleted {counted(len(deleted), 'folder')}, {size(freed)}"

@@ -97,32 +97,32 @@ def set_policy(
     call_server(where, lambda client: _show(client, pool, change, output))
 
 
-async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    names = [pool] if pool else await _pools(client, is_shown=not change and output in ("table", "wide"))
+def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
+    names = [pool] if pool else _pools(client, is_shown=not change and output in ("table", "wide"))
     for name in names:
-        await _show_pool(client, name, change, output)
+        _show_pool(client, name, change, output)
 
 
-async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.cli.http.client import decode, resource_path
-    from voda.cli.render.terminal import note, print_answer
+def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
+    from voda.cli.http.client import HttpCall, decode, resource_path
+    from voda.cli.render.terminal import print_answer
     from voda.domain.settings import Settings
 
     where = resource_path("pools", pool, "settings")
     if not change:
-        before = after = await client.ask("GET", where)
+        before = after = client.ask(HttpCall(path=where))
     else:
-        before, after = await client.patch(where, change, lost=note)
+        before, after = client.patch(where, change)
     old, new = decode(before.body, Settings), decode(after.body, Settings)
     print_answer(after.body, output, [pool], lambda: _text(pool, old, new, is_change=bool(change)))
 
 
-async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
+def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     """Return the only pool; of several, all if they are only shown, to people."""
     from voda.cli.watch.lists import fetch_pools
     from voda.domain.errors import InvalidInput
 
-    found, _ = await fetch_pools(client, ())
+    found, _ = fetch_pools(client, ())
     if len(found) != 1 and not (found and is_shown):
         raise InvalidInput(f"which pool? there are {', '.join(pool.name for pool in found)}: name one of them")
     return [pool.name for pool in found]

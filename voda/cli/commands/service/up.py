@@ -55,7 +55,7 @@ def first_settings() -> Any:
     """Return an option for each setting that is asked for at the start."""
     from voda.cli.setting_options import setting_options
 
-    return setting_options("policy", "placer", "ratelimit_s", panel="Decisions")
+    return setting_options("policy", "placer", "ratelimit_s", panel="Decisions", of_up=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """`voda vc`: virtual clusters, which guarantee teams GPUs with their topology."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import CommandGroup, command
@@ -31,9 +30,14 @@ def list_virtual_clusters(where: ServerOptions, pool: PoolOption = "", output: O
     Example:
       voda vc list
     """
-    from voda.cli.http.client import call_server
+    from voda.cli.http.client import call_server, decode
+    from voda.cli.render.terminal import print_answer
+    from voda.cli.render.virtual_clusters import virtual_clusters_table
+    from voda.wire.virtual_clusters import VirtualClusterList
 
-    call_server(where, lambda client: _list(client, pool, output))
+    body = call_server(where, lambda client: client.get("/virtual-clusters", _of_pool(pool)))
+    items = decode(body, VirtualClusterList).items
+    print_answer(body, output, [each.name for each in items], lambda: virtual_clusters_table(items))
 
 
 @command("describe")
@@ -49,9 +53,15 @@ def describe(
     Example:
       voda vc describe vision
     """
-    from voda.cli.http.client import call_server
+    from voda.cli.http.client import call_server, decode, resource_path
+    from voda.cli.render.terminal import print_answer
+    from voda.cli.render.virtual_clusters import virtual_cluster_text
+    from voda.wire.virtual_clusters import VirtualClusterView
 
-    call_server(where, lambda client: _describe(client, name, pool, output))
+    path = resource_path("virtual-clusters", name)
+    body = call_server(where, lambda client: client.get(path, _of_pool(pool)))
+    view = decode(body, VirtualClusterView)
+    print_answer(body, output, [view.name], lambda: virtual_cluster_text(view))
 
 
 @command("apply")
@@ -129,93 +139,67 @@ def export(where: ServerOptions, pool: PoolOption = "") -> None:
     Example:
       voda vc export > virtual-clusters.yaml
     """
-    from voda.cli.http.client import call_server
+    from voda.cli.http.client import call_server, decode
+    from voda.manifests.virtual_clusters import virtual_clusters_yaml
+    from voda.wire.virtual_clusters import SpecificationView
 
-    call_server(where, lambda client: _export(client, pool))
+    body = call_server(where, lambda client: client.get("/cells/specification", _of_pool(pool)))
+    view = decode(body, SpecificationView)
+    print(virtual_clusters_yaml(view.specification, view.pool), end="")
 
 
-async def set_policy_of(client: "Client", name: str, pool: str, policy: str | None, output: Output) -> None:
+def set_policy_of(client: "Client", name: str, pool: str, policy: str | None, output: Output) -> None:
     """Show the policy of a virtual cluster, or let it have another; empty: the pool's."""
     from msgspec.structs import replace
 
     from voda.cli.http.client import decode, resource_path
+    from voda.cli.render.terminal import print_answer
     from voda.domain.cells import VirtualClusterSpec
     from voda.manifests.virtual_clusters import virtual_clusters_yaml
     from voda.wire.virtual_clusters import SpecificationView, VirtualClusterView
 
-    path, params = resource_path("virtual-clusters", name), {"pool": pool} if pool else None
-    answer = await client.ask("GET", path, params=params)
-    before = after = decode(answer.body, VirtualClusterView)
+    path = resource_path("virtual-clusters", name)
+    body = client.get(path, _of_pool(pool))
+    before = after = decode(body, VirtualClusterView)
     if policy is not None:
-        of_pool = {"pool": before.pool}
-        found = decode((await client.ask("GET", "/cells/specification", params=of_pool)).body, SpecificationView)
+        of_pool = _of_pool(before.pool)
+        found = decode(client.get("/cells/specification", of_pool), SpecificationView)
         clusters = dict(found.specification.virtual_clusters)
         clusters[name] = replace(clusters.get(name, VirtualClusterSpec()), policy=policy)
         text = virtual_clusters_yaml(replace(found.specification, virtual_clusters=clusters), before.pool)
         # Changed by somebody else meanwhile, it is refused.
-        query = _apply_query(before.pool, found.revision, dry_run=False, force=False)
-        headers = {"Content-Type": "application/yaml"}
-        await client.ask("PUT", "/virtual-clusters", params=query, headers=headers, body=text.encode())
-        answer = await client.ask("GET", path, params=of_pool)
-        after = decode(answer.body, VirtualClusterView)
+        _put(client, text.encode(), _apply_query(before.pool, found.revision, dry_run=False, force=False))
+        body = client.get(path, of_pool)
+        after = decode(body, VirtualClusterView)
     change = after.policy if policy is None or after.policy == before.policy else f"{before.policy} -> {after.policy}"
-    _print(answer.body, output, [name], lambda: f"virtual cluster {name} of pool {after.pool}: policy {change}")
+    print_answer(body, output, [name], lambda: f"virtual cluster {name} of pool {after.pool}: policy {change}")
 
 
-def _apply_query(pool: str, revision: int | None, *, dry_run: bool, force: bool) -> dict[str, str | int]:
-    given: dict[str, str | int] = {"pool": pool} if pool else {}
-    given |= {"revision": revision} if revision is not None else {}
+def _of_pool(pool: str) -> dict[str, str | int | list[str]]:
+    return {"pool": pool} if pool else {}
+
+
+def _put(client: "Client", body: bytes, query: dict[str, str | int | list[str]]) -> bytes:
+    from voda.cli.http.client import HttpCall
+
+    headers = {"Content-Type": "application/yaml"}
+    return client.ask(HttpCall(method="PUT", path="/virtual-clusters", params=query, headers=headers, body=body)).body
+
+
+def _apply_query(pool: str, revision: int | None, *, dry_run: bool, force: bool) -> dict[str, str | int | list[str]]:
+    given = _of_pool(pool) | ({"revision": revision} if revision is not None else {})
     flags = {"dry_run": dry_run, "force": force}
     return given | {name: "true" for name, is_set in flags.items() if is_set}
 
 
-async def _list(client: "Client", pool: str, output: Output) -> None:
+def _apply(client: "Client", body: bytes, query: dict[str, str | int | list[str]], output: Output) -> None:
     from voda.cli.http.client import decode
-    from voda.cli.render.virtual_clusters import virtual_clusters_table
-    from voda.wire.virtual_clusters import VirtualClusterList
-
-    answer = await client.ask("GET", "/virtual-clusters", params={"pool": pool} if pool else None)
-    items = decode(answer.body, VirtualClusterList).items
-    _print(answer.body, output, [each.name for each in items], lambda: virtual_clusters_table(items))
-
-
-async def _describe(client: "Client", name: str, pool: str, output: Output) -> None:
-    from voda.cli.http.client import decode, resource_path
-    from voda.cli.render.virtual_clusters import virtual_cluster_text
-    from voda.wire.virtual_clusters import VirtualClusterView
-
-    path = resource_path("virtual-clusters", name)
-    answer = await client.ask("GET", path, params={"pool": pool} if pool else None)
-    view = decode(answer.body, VirtualClusterView)
-    _print(answer.body, output, [view.name], lambda: virtual_cluster_text(view))
-
-
-async def _apply(client: "Client", body: bytes, query: dict[str, str | int], output: Output) -> None:
-    from voda.cli.http.client import decode
-    from voda.cli.render.terminal import note
+    from voda.cli.render.terminal import note, print_answer
     from voda.cli.render.virtual_clusters import apply_text
     from voda.wire.virtual_clusters import ApplyView
 
-    headers = {"Content-Type": "application/yaml"}
-    answer = await client.ask("PUT", "/virtual-clusters", params=query, headers=headers, body=body)
-    view = decode(answer.body, ApplyView)
+    answer = _put(client, body, query)
+    view = decode(answer, ApplyView)
     for warning in view.warnings:
         note(warning)
-    is_dry_run = "dry_run" in query
-    _print(answer.body, output, [view.pool], lambda: apply_text(view, is_dry_run=is_dry_run))
-
-
-async def _export(client: "Client", pool: str) -> None:
-    from voda.cli.http.client import decode
-    from voda.manifests.virtual_clusters import virtual_clusters_yaml
-    from voda.wire.virtual_clusters import SpecificationView
-
-    answer = await client.ask("GET", "/cells/specification", params={"pool": pool} if pool else None)
-    view = decode(answer.body, SpecificationView)
-    print(virtual_clusters_yaml(view.specification, view.pool), end="")
-
-
-def _print(body: bytes, output: Output, names: list[str], text: Callable[[], str]) -> None:
-    from voda.cli.render.terminal import print_answer
-
-    print_answer(body, output, names, text)
+    print_answer(answer, output, [view.pool], lambda: apply_text(view, is_dry_run="dry_run" in query))

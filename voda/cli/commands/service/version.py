@@ -38,14 +38,14 @@ def version(where: ServerOptions, output: OutputOption = "table") -> None:
         note(str(error))
 
 
-async def _show(client: "Client", output: Output) -> None:
+def _show(client: "Client", output: Output) -> None:
     import msgspec
 
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import plain
     from voda.wire.base import ServiceView
 
-    served = decode(await client.get(""), ServiceView)
+    served = decode(client.get(""), ServiceView)
     if output in ("table", "wide"):
         print(plain(f"server  {served.version}  {client.target.url}"), flush=True)
     else:

@@ -30,14 +30,14 @@ def whoami(where: ServerOptions, output: OutputOption = "table") -> None:
     call_server(where, lambda client: _show(client, output))
 
 
-async def _show(client: "Client", output: Output) -> None:
+def _show(client: "Client", output: Output) -> None:
     import msgspec
 
     from voda.auth.callers import Caller
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import print_answer
 
-    caller = decode(await client.get("/whoami"), Caller)
+    caller = decode(client.get("/whoami"), Caller)
     server = {"server": client.target.url, "server_from": client.target.source}
     answer = msgspec.json.encode(msgspec.structs.asdict(caller) | server)
     print_answer(answer, output, [caller.user or caller.job_id], lambda: _text(caller, server))
