@@ -31,6 +31,10 @@ class Committer(Protocol):
         """Write the group without waiting; None: nothing is written, as that might take long, as with any server."""
         return None
 
+
+class LogWriter(Committer, Protocol):
+    """The part of a database that adds to a log."""
+
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See DurableStore.take_over."""
 
@@ -141,10 +145,10 @@ def _answer(answer: asyncio.Future[int], outcome: Outcome) -> None:
 class CommittedStore(DurableStore):
     """A DurableStore whose appends go through a GroupCommit and wake its tails."""
 
-    def __init__(self, place: str, database: Committer) -> None:
+    def __init__(self, place: str, writer: LogWriter) -> None:
         self.place = place
-        self._committer = database
-        self._commits = GroupCommit(database)
+        self._log_writer = writer
+        self._commits = GroupCommit(writer)
         self._growth = GrowthSignal()
 
     async def append_all(self, appends: Sequence[Append]) -> int:
@@ -155,5 +159,5 @@ class CommittedStore(DurableStore):
         return position
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        await self._committer.take_over(plan, after=after)
+        await self._log_writer.take_over(plan, after=after)
         self._growth.wake()

@@ -14,7 +14,7 @@ from msgspec import msgpack
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.events.envelope import Sealed
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_copy, plan_group
-from voda.log.group_commit import Committer
+from voda.log.group_commit import LogWriter
 from voda.log.jetstream.marks import CHECKPOINT, SEGMENT, BlobKey
 from voda.log.jetstream.messages import encode_group
 from voda.log.jetstream.reader import EventReader
@@ -77,8 +77,8 @@ class MarksWriter:
                 await blobs.drop(key)
 
 
-class JetStreamWriter(Committer):
-    """Writes to a log. Implements `Committer`."""
+class JetStreamWriter(LogWriter):
+    """Writes to a log. Implements `LogWriter`."""
 
     def __init__(self, log: SyncedLog, reader: EventReader) -> None:
         self._log = log
@@ -98,7 +98,7 @@ class JetStreamWriter(Committer):
         return [*await self.commit(group[:middle]), *await self.commit(group[middle:])]
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See Committer.take_over. What is too large for one message is taken over in halves."""
+        """See LogWriter.take_over. What is too large for one message is taken over in halves."""
         try:
             async with self._turn:
                 await self._take_over(plan, after)

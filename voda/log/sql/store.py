@@ -14,7 +14,7 @@ from voda.domain.errors import LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
 from voda.log.append_plan import EventRow
-from voda.log.group_commit import CommittedStore, Committer
+from voda.log.group_commit import CommittedStore, LogWriter
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
 from voda.log.store import SNAPSHOTS_KEPT, Base, Snapshot, SnapshotStore, load_heads, tail_is_cut
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 Params = Mapping[str, object]
 
 
-class Database(Committer, Protocol):
+class Database(LogWriter, Protocol):
     """What the store needs of a database."""
 
     place: str
