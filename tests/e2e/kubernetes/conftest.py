@@ -1,5 +1,7 @@
 """Clusters and worlds for the tests of this folder."""
 
+import pytest
+
 from tests.kube.fixtures import (
     cluster,
     cluster_v1,
@@ -10,6 +12,7 @@ from tests.kube.fixtures import (
     world,
     world_v1,
 )
+from voda.log.sql.postgres import PostgresDatabase
 
 __all__ = [
     "cluster",
@@ -21,3 +24,10 @@ __all__ = [
     "world",
     "world_v1",
 ]
+
+
+@pytest.fixture
+async def log(postgres_database: str) -> str:
+    """An empty log that replicas share."""
+    await PostgresDatabase.migrate(postgres_database)
+    return postgres_database
