@@ -16,7 +16,6 @@ from typing import Final
 
 REPLICA_MARK: Final = "VODA_REPLICA"
 """Names the folder of a local replica in the environment of all its processes."""
-_LOCKS_BYTES: Final = 1 << 20
 _FILE_BYTES: Final = 4096
 """Of a file of /proc whose lines the kernel writes; what matters here comes first."""
 _ENVIRONMENT_BYTES: Final = 2 << 20
@@ -101,21 +100,6 @@ def try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def lock_holder(file: int) -> int | None:
-    """Return the process that took the lock (see `try_lock`) on an open file; None if the kernel does not tell."""
-    try:
-        with Path("/proc/locks").open("rb") as table:
-            lines = table.read(_LOCKS_BYTES).decode("ascii", "replace").splitlines()
-        inode = os.fstat(file).st_ino
-    except OSError:
-        return None
-    for line in lines:
-        match line.split():
-            case [_, "FLOCK", _, _, pid, place, *_] if place.endswith(f":{inode}") and pid.isdecimal():
-                return int(pid) or None
-    return None
 
 
 def lock_holders(file: int, uid: int) -> set[int]:
