@@ -3,9 +3,11 @@
 from tests.kube.fixtures import (
     cluster,
     cluster_v1,
+    clusters,
     jobs_cluster,
     jobs_world,
     jobsets_world,
+    pytest_collection_modifyitems,
     trainjobs_cluster,
     world,
     world_v1,
@@ -14,9 +16,11 @@ from tests.kube.fixtures import (
 __all__ = [
     "cluster",
     "cluster_v1",
+    "clusters",
     "jobs_cluster",
     "jobs_world",
     "jobsets_world",
+    "pytest_collection_modifyitems",
     "trainjobs_cluster",
     "world",
     "world_v1",
