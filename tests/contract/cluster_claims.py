@@ -4,6 +4,7 @@ How simulated jobs train is in tests/unit/simulator.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -16,10 +17,18 @@ POOL = "default"
 _QUIET_S = 0.4
 
 
+class ActingCluster(Cluster, Protocol):
+    """One that can be told of one job at a time, and that then raises why it does not do it."""
+
+    async def apply(self, action: Action) -> None:
+        """Begin one action."""
+        ...
+
+
 class Bench(Protocol):
     """A cluster of one node `n1` with 4 GPUs, and the jobs `a` and `b` (1..4 workers) made known."""
 
-    cluster: Cluster
+    cluster: ActingCluster
     is_patient: bool
     """Whether what cannot be done now is done once it can, rather than refused; so are workers that died replaced."""
 
@@ -132,6 +141,15 @@ class ClusterClaims:
             await bench.cluster.apply(StartJob(job_id="ghost", nodes=("n1",)))
         await bench.rest()
         assert (await bench.cluster.observe()).workers == {}
+
+    async def test_desired_of_a_job_that_cannot_be_done_holds_up_no_other_and_is_tried_again(
+        self, bench: Bench
+    ) -> None:
+        desired = [StartJob(job_id="ghost", nodes=("n1",)), StartJob(job_id="a", nodes=("n1",))]
+        again_at = await bench.cluster.set_desired(desired)
+        await _until_shown(bench, {"a": _on_n1(1)})
+        assert bench.is_patient == math.isinf(again_at)
+        assert math.isinf(await bench.cluster.set_desired(desired[1:]))
 
     async def test_start_when_there_is_no_room_is_begun_with_no_worker(self, bench: Bench) -> None:
         await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",) * 3))

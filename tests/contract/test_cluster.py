@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from tests.contract.cluster_claims import Bench, ClusterClaims
+from tests.contract.cluster_claims import ActingCluster, Bench, ClusterClaims
 from tests.kube.cluster_bench import a_kubernetes_bench
 from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_world import MemoryWorld
@@ -20,7 +20,7 @@ from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.waiting import until, until_it_is
 from voda.clock import VirtualClock
-from voda.cluster.port import Cluster, Notice
+from voda.cluster.port import Notice
 from voda.domain.errors import ActionRefused
 from voda.events.types import Observation
 from voda.simulator.cluster import SimulatedCluster
@@ -40,7 +40,7 @@ class OneEpoch:
 class PromptBench:
     """Of clusters that do at once, or refuse, what they are asked for."""
 
-    cluster: Cluster
+    cluster: ActingCluster
     is_patient = False
 
     def watch(self) -> AsyncIterator[Notice]:

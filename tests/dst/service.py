@@ -22,7 +22,7 @@ from voda.api.server import application
 from voda.app.election import ElectionTimeouts
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
+from voda.app.pool_setup import pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.job_rules import JobRules
 from voda.application.journal import Journal
@@ -82,7 +82,6 @@ class Service:
                 store=self.store,
                 clock=clock,
                 telemetry=telemetry,
-                at_once=CONCURRENCY,
                 folded=self.view.live,
             )
             for pool, cluster in self.clusters.items()

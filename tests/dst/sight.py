@@ -7,12 +7,13 @@ the last answer that this very replica got, whatever the cluster is like by now.
 import asyncio
 import contextvars
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
 from tests.dst.cluster import TrueCluster
 from tests.dst.wire import Trouble, Wire
+from voda.cluster.attempts import Attempts
 from voda.cluster.port import Notice, Observed
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
@@ -21,6 +22,7 @@ from voda.domain.plan import Action, ResizeJob, StartJob
 _TOLD_S: Final = 0.05
 _LATE_S: Final = 60.0
 _LAG_S: Final = 8.0
+_AT_ONCE: Final = 16
 _EMPTY: Final = Observed(nodes={}, workers={}, gpus_per_replica={})
 
 
@@ -30,6 +32,7 @@ class ClusterConnection:
     Args:
         cluster: the truth.
         pool: that it shows.
+        now: the replica's time.
         specs: job id -> spec, as the replica knows it.
         sinned: is told what no correct controller does.
         noted: is told of every action that arrives.
@@ -43,6 +46,7 @@ class ClusterConnection:
         chance: Random,
         trouble: Trouble,
         *,
+        now: Callable[[], float],
         specs: Callable[[str], JobSpec | None],
         sinned: Callable[[str], None] = lambda text: None,
         noted: Callable[[str], None] = lambda text: None,
@@ -61,6 +65,7 @@ class ClusterConnection:
         """node -> GPUs that were free when last seen, less what was asked for since."""
         self._shown_since = 0.0
         self._watchers: dict[_Watcher, None] = {}
+        self._attempts = Attempts(self.apply, self._tell, now, pool=pool, at_once=_AT_ONCE)
         self._nobody = contextvars.Context()
         cluster.listeners.append(self._hear)
 
@@ -72,8 +77,12 @@ class ClusterConnection:
         self._free = _free(self._seen)
         return self._seen
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        """See Cluster.set_desired."""
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply."""
+        """Begin one action, or raise why that is not done."""
         spec = self._specs(action.job_id)
         if spec is not None:
             self._hold_to_the_rule(action, spec.gpus_per_replica)
@@ -141,6 +150,11 @@ class ClusterConnection:
                 self._in_order(watcher, notice)
             elif chance.random() >= share("notices_lost"):
                 self._send(watcher, notice)
+
+    def _tell(self, notice: Notice) -> None:
+        """Tell watchers what happened on this side of the wire."""
+        for watcher in self._watchers:
+            watcher.tell(notice)
 
     def _send(self, watcher: "_Watcher", notice: Notice) -> None:
         share, chance = self._trouble.share, self._chance

@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import a_fact, a_node, a_spec
 from tests.contract import test_event_store as store_claims
-from tests.contract.cluster_claims import Bench, ClusterClaims, Quiet
+from tests.contract.cluster_claims import ActingCluster, Bench, ClusterClaims, Quiet
 from tests.contract.lease_claims import LeaseClaims
 from tests.dst.cluster import Pace, TrueCluster
 from tests.dst.faults import Fault
@@ -25,7 +25,7 @@ from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training
 from tests.dst.wire import Trouble
 from tests.waiting import until, until_it_is
-from voda.cluster.port import Cluster, Notice
+from voda.cluster.port import Notice
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.lease import LeaseStore
@@ -104,7 +104,7 @@ class SimulatedBench:
 
     is_patient = False
 
-    cluster: Cluster
+    cluster: ActingCluster
 
     def __init__(self) -> None:
         self.truth = TrueCluster([a_node("n1")], Bystander(), Pace(start_s=(0.0, 0.01), end_s=(0.0, 0.02)))
@@ -118,6 +118,7 @@ class SimulatedBench:
             asyncio.get_running_loop(),
             rng_at(0),
             Trouble(),
+            now=asyncio.get_running_loop().time,
             specs=specs.get,
             sinned=self.sins.append,
         )

@@ -262,6 +262,7 @@ class World:
                 self.loop,
                 chance,
                 trouble,
+                now=clock.now,
                 specs=specs,
                 sinned=lambda text: self.sinned(life, text),
                 noted=lambda text: self.note(f"{life} {text}"),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from tests.builders import Log, a_spec
-from tests.contract.cluster_claims import POOL, Quiet
+from tests.contract.cluster_claims import POOL, ActingCluster, Quiet
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
@@ -18,7 +18,7 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.port import Cluster, Notice
+from voda.cluster.port import Notice
 from voda.domain.job import Job
 from voda.domain.reasons.stalls import StallReason
 from voda.events.envelope import Event
@@ -92,7 +92,7 @@ class KubernetesBench:
         setup = KubernetesSetup(rule=PoolRule(), clock=self._clock, log=self._jobs)
         self.pools = KubernetesPools(api, setup)
         self.mirror, self.leader = self.pools.mirror, self.pools.leader
-        self.cluster: Cluster = self.pools.cluster(POOL)
+        self.cluster: ActingCluster = self.pools.cluster(POOL)
 
     async def prepare(self) -> None:
         """Make node and jobs known, and begin to act; to be called once the mirror runs."""

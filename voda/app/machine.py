@@ -45,6 +45,7 @@ from voda.domain.settings import SettingsPatch
 from voda.kinds.base import FieldWarning
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 DEFAULT_PORT = 8470
 Specs = Callable[[str, str], JobSpec | None]
@@ -171,8 +172,11 @@ def exposure_warning(host: str, *, has_tls: bool) -> str:
 class Machine:
     """The devices of this machine, divided into pools."""
 
-    def __init__(self, options: MachineOptions, cgroups: Cgroups | None = None) -> None:
+    def __init__(
+        self, options: MachineOptions, cgroups: Cgroups | None = None, telemetry: Telemetry = NO_TELEMETRY
+    ) -> None:
         self._options = options
+        self._telemetry = telemetry
         self.cgroups = cgroups or Cgroups()
         self._driver = open_driver()
         found = find_gpus(self._driver, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
@@ -232,6 +236,7 @@ class Machine:
                     cgroups=self.cgroups,
                     pids_limit=self._options.pids_limit or None,
                     mps=self._mps,
+                    telemetry=self._telemetry,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )

@@ -3,8 +3,6 @@
 Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
 
-from typing import Final
-
 from voda.application.change_settings import new_settings
 from voda.clock import Clock
 from voda.cluster.port import Cluster
@@ -20,10 +18,6 @@ from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live, LiveCluster
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
-
-CONCURRENCY: Final = 16
-"""Jobs of a remote cluster whose actions are under way at a time."""
 
 
 async def record_settings(  # noqa: PLR0913 - where, for whom, and what
@@ -64,7 +58,6 @@ def pool_loop(  # noqa: PLR0913 - its ports
     store: EventStore,
     clock: Clock,
     telemetry: Telemetry,
-    at_once: int = 1,
     folded: Live | None = None,
 ) -> PoolLoop:
     """Return the loop of a pool, which leads nothing yet.
@@ -75,22 +68,13 @@ def pool_loop(  # noqa: PLR0913 - its ports
         store: the log.
         clock: of the service.
         telemetry: of the service.
-        at_once: jobs whose actions are under way at a time.
         folded: see Controller.
     """
-    watcher = pool_watcher(pool, store, clock)
     return PoolLoop(
         clock=clock,
         cluster=cluster,
         controller=_controller(pool, store, clock, telemetry, folded),
-        reconciler=WorkerReconciler(
-            cluster=cluster,
-            watcher=watcher,
-            clock=clock,
-            telemetry=telemetry,
-            concurrency=at_once,
-        ),
-        watcher=watcher,
+        watcher=pool_watcher(pool, store, clock),
         telemetry=telemetry,
     )
 

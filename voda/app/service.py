@@ -90,7 +90,7 @@ class MachineService:
             view=self.view,
             telemetry=self.telemetry,
         )
-        self.machine = Machine(options, find_cgroups())
+        self.machine = Machine(options, find_cgroups(), self.telemetry)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
         self.clusters: Collection[LocalCluster] = ()

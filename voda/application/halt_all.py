@@ -48,8 +48,6 @@ async def _halt_jobs(cluster: LocalCluster) -> None:
     for job_id in (await cluster.observe()).workers:
         try:
             await cluster.apply(HaltJob(job_id=job_id))
-        except Fenced:
-            raise
         except VodaError as error:
             _log.warning("job not halted job_id=%s reason=%s", job_id, error)
 

@@ -54,15 +54,19 @@ class Cluster(Protocol):
         """Return what the cluster shows now, or raise ClusterUnavailable: try again."""
         ...
 
-    async def apply(self, action: Action) -> None:
-        """Begin to carry out one action; `observe` and `watch` show its outcome.
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        """Begin to bring jobs to what is desired of them; `observe` and `watch` show the outcome.
 
-        A cluster that goes on by itself until the job is as desired tries again what fails, reports that by `watch`,
-        and raises nothing.
+        What fails is reported by `watch`, once for each attempt, and holds up no other job. It is tried again, later
+        each time, for as long as the same is desired; something else at once. Nothing of one job is raised.
 
-        Raises:
-            ClusterUnavailable: try again.
-            PermanentError: the cluster refuses this action.
+        Args:
+            actions: at most one for each job, in the order in which they begin; a job without one is as desired, or
+                has to wait.
+
+        Returns:
+            When to say it again, in seconds since the epoch, since a job that paused may be tried then; infinity where
+            none did, or where the cluster goes on by itself.
         """
         ...
 

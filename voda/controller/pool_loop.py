@@ -56,13 +56,12 @@ _MOST_AT_ONCE: Final = 500
 class PoolLoop:
     """Controller, reconciler and watcher of one pool, driven by the log and the cluster."""
 
-    def __init__(  # noqa: PLR0913 - its ports
+    def __init__(
         self,
         *,
         clock: Clock,
         cluster: Cluster,
         controller: Controller,
-        reconciler: WorkerReconciler,
         watcher: Watcher,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
@@ -73,7 +72,7 @@ class PoolLoop:
         self._clock = clock
         self._cluster = cluster
         self._controller = controller
-        self._reconciler = reconciler
+        self._reconciler = WorkerReconciler(cluster)
         self._watcher = watcher
         self._telemetry = telemetry
         self._queue = WorkQueue[str](clock)

@@ -256,7 +256,7 @@ class JobFolderDeleted(JobFact, frozen=True, kw_only=True):
 
 
 class ActionFailed(JobFact, frozen=True, kw_only=True):
-    """An action that the plan needs failed on the cluster; the reconciler tries again."""
+    """An action that the plan needs failed on the cluster, which tries again."""
 
     TYPE = "action.failed"
     MAKES_CLUSTER_STALE = False

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from voda.cluster.attempts import Attempts
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -103,6 +104,7 @@ class SimulatedCluster:
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
         self._notices = asyncio.Queue[facts.Observation]()
+        self._attempts = Attempts(self.apply, self._notices.put_nowait, now)
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
         """Add a job, as its manifest and image would; an action starts it."""
@@ -132,8 +134,11 @@ class SimulatedCluster:
             gpus_per_replica={job_id: training.spec.gpus_per_replica for job_id, training in self._placed.items()},
         )
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply; takes effect at once, and the job pauses for as long as the action costs.
+        """Carry out one action at once; the job pauses for as long as it costs.
 
         Raises:
             ActionRefused: no such job or node, or too few free GPUs.
@@ -161,7 +166,11 @@ class SimulatedCluster:
     def advance(self, now: float) -> None:
         while self._ends.next_at() <= now:
             at, training = self._ends.pop()
-            self._finish_epoch(training, at)
+            self._notices.put_nowait(_finish_epoch(training, at))
+            if training.is_done:
+                self._complete(training.spec.job_id)
+            else:
+                self._ends.add(training)
 
     def fail_worker(self, job_id: str, index: int) -> None:
         """Let one worker fail; its job falls back to its last checkpoint."""
@@ -186,24 +195,6 @@ class SimulatedCluster:
     def workers(self) -> Mapping[str, Sequence[int]]:
         """Return the worker indices of every running job, in the order of starts."""
         return {job_id: tuple(training.workers) for job_id, training in self._placed.items()}
-
-    def _finish_epoch(self, training: Training, at: float) -> None:
-        job_id, epoch_s, was_disturbed = training.spec.job_id, training.epoch_s, training.is_disturbed
-        samples_per_s = None if was_disturbed else training.samples_per_s()
-        training.finish_epoch(at)
-        self._notices.put_nowait(
-            facts.JobProgressed(
-                job_id=job_id,
-                epochs_done=training.epochs_done,
-                workers=len(training.workers),
-                epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
-                samples_per_s=samples_per_s,
-            )
-        )
-        if training.is_done:
-            self._complete(job_id)
-        else:
-            self._ends.add(training)
 
     def _complete(self, job_id: str) -> None:
         self._notices.put_nowait(facts.JobCompleted(job_id=job_id))
@@ -251,3 +242,16 @@ class SimulatedCluster:
             self._ends.add(training)
         else:
             del self._placed[job_id]
+
+
+def _finish_epoch(training: Training, at: float) -> facts.JobProgressed:
+    epoch_s, was_disturbed = training.epoch_s, training.is_disturbed
+    samples_per_s = None if was_disturbed else training.samples_per_s()
+    training.finish_epoch(at)
+    return facts.JobProgressed(
+        job_id=training.spec.job_id,
+        epochs_done=training.epochs_done,
+        workers=len(training.workers),
+        epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
+        samples_per_s=samples_per_s,
+    )

@@ -125,7 +125,7 @@ class Simulation:
         self._store = MemoryStore()
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
         self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
-        self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
+        self._reconciler = WorkerReconciler(self._cluster)
         self._decisions = DecisionTimes()
         self._controller = Controller(
             pool=self._pool,
@@ -212,8 +212,8 @@ class Simulation:
         while is_acting:
             # The step sees what has moved until now; the last one finds nothing to do.
             self._has_moved = False
-            is_acting = bool(await self._reconciler.step(self._current))
-            await self._record()
+            await self._reconciler.step(self._current)
+            is_acting = await self._record()
 
     async def _current(self) -> ClusterState:
         await self._controller.catch_up()
@@ -242,11 +242,13 @@ class Simulation:
                 if (job := self._live_jobs().get(fact.job_id)) is not None:
                     self._cluster.respecify(job.spec)
 
-    async def _record(self) -> None:
+    async def _record(self) -> bool:
+        """Record what the cluster tells, and return whether that is anything."""
         notices = self._cluster.take_notices()
         if await self._watcher.record(notices):
             self._step_at = self._clock.now()
             self._has_moved = self._has_moved or not all(map(_is_expected, notices))
+        return bool(notices)
 
     async def _append_intent(self, data: facts.AnyFact) -> None:
         fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")

@@ -35,7 +35,6 @@ from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -110,7 +109,6 @@ class Stage:
                 policies=lambda name: policies.get(name) or POLICIES.choose(name),
                 placers=PLACERS.choose,
             ),
-            reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock),
             watcher=watcher,
         )
 

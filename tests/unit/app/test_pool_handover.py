@@ -20,7 +20,6 @@ from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -104,10 +103,7 @@ class Stage:
         controller = Controller(
             pool="default", store=self.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose
         )
-        reconciler = WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock)
-        loop = PoolLoop(
-            clock=self.clock, cluster=self.cluster, controller=controller, reconciler=reconciler, watcher=watcher
-        )
+        loop = PoolLoop(clock=self.clock, cluster=self.cluster, controller=controller, watcher=watcher)
         self.loops.append(loop)
         return loop
 

@@ -17,7 +17,6 @@ from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -49,7 +48,6 @@ class Stage:
             controller=Controller(
                 pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
             ),
-            reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=clock),
             watcher=watcher,
         )
 

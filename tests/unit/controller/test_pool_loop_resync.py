@@ -22,7 +22,6 @@ from voda.metrics import LAST_DRIFT
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -73,7 +72,6 @@ class Stage:
             controller=Controller(
                 pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
             ),
-            reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=clock),
             watcher=watcher,
             telemetry=self.telemetry,
         )

@@ -23,7 +23,7 @@ from voda.app.kubernetes.sharing import Sharing
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
-from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
+from voda.app.pool_setup import pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.job_rules import JobRules
 from voda.application.journal import Journal
@@ -319,7 +319,6 @@ class KubernetesService:
             store=self.store,
             clock=self.clock,
             telemetry=self.telemetry,
-            at_once=CONCURRENCY,
             folded=self.view.live,
         )
 

@@ -4,10 +4,12 @@ Rule: a worker holds its GPUs from the moment it is bound until its processes ha
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from voda.cluster.attempts import measured
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
 from voda.cluster.kubernetes.kinds.operator_pods import index
@@ -16,9 +18,13 @@ from voda.cluster.kubernetes.state.job_objects import done_indices
 from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
+from voda.concurrency import for_each
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
+from voda.metrics import NO_TELEMETRY, Telemetry
 
+_AT_ONCE: Final = 16
+"""Jobs that are told what is desired of them at a time."""
 T = TypeVar("T")
 
 
@@ -32,6 +38,7 @@ class KubernetesCluster:
     actuator: Actuator
     fetch_missing: Callable[[str], Awaitable[None]]
     """Fetches the pool's objects that no watch has shown: a watch may be a moment behind."""
+    telemetry: Telemetry = NO_TELEMETRY
     _queue: "asyncio.Queue[Notice] | None" = field(default=None, init=False)
     """Of the one who watches."""
 
@@ -71,8 +78,14 @@ class KubernetesCluster:
         job = self.inventory.job(job_id)
         return job is not None and job.spec.pool == self.pool and job_id not in self.observations.ends
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        await for_each(actions, self.apply, at_once=_AT_ONCE)
+        return math.inf
+
     async def apply(self, action: Action) -> None:
-        await self.actuator.set_desired(action.job_id, self._desired(action))
+        """Begin one action; what fails is reported, and tried again."""
+        with measured(action, self.pool, self.telemetry):
+            await self.actuator.set_desired(action.job_id, self._desired(action))
 
     async def watch(self) -> AsyncIterator[Notice]:
         queue = self._queue = asyncio.Queue()

@@ -34,7 +34,12 @@ class KubernetesPools:
         """Return the cluster of a pool, the same one each time."""
         if pool not in self._clusters:
             self._clusters[pool] = KubernetesCluster(
-                pool, self.inventory, self.leader.observations, self.leader.actuator, self.mirror.missing.fetch
+                pool,
+                self.inventory,
+                self.leader.observations,
+                self.leader.actuator,
+                self.mirror.missing.fetch,
+                telemetry=self._setup.telemetry,
             )
         return self._clusters[pool]
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from voda import process_table
 from voda.accounts import Account
+from voda.cluster.attempts import Attempts
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, LocalClusterConfig, LocalContext
 from voda.cluster.local.device_holders import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
@@ -46,6 +47,9 @@ class LocalCluster:
         self._notices: asyncio.Queue[Observation] = asyncio.Queue()
         self._context = LocalContext(config=config, slots=self.slots, tell=self._notices.put_nowait)
         self._health = NodeHealth(self._context)
+        self._attempts = Attempts(
+            self.apply, self._context.tell, self._context.now, pool=config.node.pool, telemetry=config.telemetry
+        )
         self._watches = (SilenceWatch(self._context), InnerFailures(self._context))
 
     async def open(self) -> None:
@@ -57,7 +61,7 @@ class LocalCluster:
         context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
         context.boot_id = process_table.boot_id()
-        await self._probe_transport()
+        await _probe_transport(context)
         try:
             await asyncio.to_thread(write_package, folder)
         except OSError as error:
@@ -115,7 +119,16 @@ class LocalCluster:
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
 
+    async def set_desired(self, actions: Sequence[Action]) -> float:
+        return await self._attempts.make(actions)
+
     async def apply(self, action: Action) -> None:
+        """Begin one action.
+
+        Raises:
+            ClusterUnavailable: try again.
+            PermanentError: the cluster refuses it.
+        """
         problem, account = "", None
         if isinstance(action, StartJob | ResizeJob):
             _refuse_other_nodes(action, self._config.node.name)
@@ -258,15 +271,6 @@ class LocalCluster:
                 self._fail(job_id, problem)
             job.settle()
 
-    async def _probe_transport(self) -> None:
-        context, config = self._context, self._config
-        found: Transport | None = None
-        if config.account is not None:
-            context.agent, found = await asyncio.to_thread(probe_for_users, config.folder)
-        elif config.transport is None:
-            found = await asyncio.to_thread(probe_transport)
-        context.transport = config.transport or found or "rank"
-
     def _forget(self) -> None:
         """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""
         for job_id, job in tuple(self.jobs.items()):
@@ -275,6 +279,16 @@ class LocalCluster:
             if job.is_forgotten:
                 del self.jobs[job_id]
                 self._context.run_specs.pop(job_id, None)
+
+
+async def _probe_transport(context: LocalContext) -> None:
+    config = context.config
+    found: Transport | None = None
+    if config.account is not None:
+        context.agent, found = await asyncio.to_thread(probe_for_users, config.folder)
+    elif config.transport is None:
+        found = await asyncio.to_thread(probe_transport)
+    context.transport = config.transport or found or "rank"
 
 
 def _may_kill(action: Action, *, is_known: bool) -> bool:

@@ -25,6 +25,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import Settings
 from voda.events.types import Observation
+from voda.metrics import NO_TELEMETRY, Telemetry
 from voda.untrusted_files import UnsafeFile
 
 LOG_BYTES: Final = 256 << 20
@@ -70,6 +71,7 @@ class LocalClusterConfig:
     """Most processes and threads of a replica."""
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
+    telemetry: Telemetry = NO_TELEMETRY
     output_bytes: Callable[[], int] = lambda: Settings().output_bytes
     """Returns the most bytes of the output of all replicas of a job together, which share it evenly."""
 

@@ -31,7 +31,6 @@ class ReadState(Struct, frozen=True, rename="camel"):
     """A JobState as the cluster has it."""
 
     metadata: ObjectMeta
-    object_kind: str | None = None
     job: str | None = None
     state: str | None = None
     explanation: str | None = None

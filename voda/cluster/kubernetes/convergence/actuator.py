@@ -2,8 +2,7 @@
 
 1. `set_desired` takes the desired state of a job from an action of the plan, and converges the job at once.
 2. `converge` does so again for every job about which something changed, until nothing is left to do (see steps.py).
-3. A convergence that fails is reported to the log, and delayed, longer each time; no other job waits for it, and
-   whoever desires it does not try again.
+3. A convergence that fails is reported to the log, and delayed, longer each time; no other job waits for it.
 
 Rule: one convergence of a job at a time; only a leader desires anything, and forgets it all when it stands down.
 """
@@ -16,6 +15,7 @@ from typing import Final
 
 from voda.backoff import Backoff
 from voda.clock import Clock
+from voda.cluster.attempts import ANSWER_S
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.steps import (
@@ -119,7 +119,7 @@ class Actuator:
         self.underway.discard(job_id)
         self.desired[job_id] = desired
         self._retries.forget(job_id)
-        await self._attempt(job_id)
+        await self._attempt(job_id, within_s=ANSWER_S)
         if job_id not in self._gates.waiting_reasons or self._retries.is_delayed(job_id):
             self.underway.add(job_id)
 
@@ -189,13 +189,16 @@ class Actuator:
         if not self._retries.is_delayed(job_id):
             await self._attempt(job_id)
 
-    async def _attempt(self, job_id: str) -> None:
+    async def _attempt(self, job_id: str, *, within_s: float | None = None) -> None:
         if job_id in self._busy:
             # Whoever converges it goes on, and says how that ended.
             self._again.add(job_id)
             return
         try:
-            await self._converge(job_id)
+            async with asyncio.timeout(within_s):
+                await self._converge(job_id)
+        except TimeoutError:
+            self._delay(job_id, f"no answer within {ANSWER_S:g} s", at_least_s=0.0)
         except Conflict:
             # The mirror is a moment behind; the watch is about to show what changed.
             self._retries.add(job_id, after_s=_BEHIND_S)

@@ -146,11 +146,6 @@ class DeviceStock:
 
     # ---- queries
 
-    @property
-    def gpu_classes(self) -> Sequence[str]:
-        """The device classes of the settings that are there, in that order."""
-        return [name for name in self.rule.device_classes if name in self.classes]
-
     def of(self, node: str) -> NodeDevices:
         """Return what a node has."""
         shared = self.shared.devices(node)
