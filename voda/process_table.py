@@ -7,8 +7,9 @@ agent run without packages, and the program that an agent becomes inherits its s
 
 import fcntl
 import os
+import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,25 @@ _MOST_PROCESSES: Final = 65_536
 _MOST_DESCRIPTORS: Final = 4_096
 _DESCRIPTOR_BYTES: Final = 1_024
 """Of what the kernel says of a descriptor: its flock is in the first lines."""
+_LIMIT_NAME: Final = 26
+"""Letters of a limit's name in /proc/PID/limits."""
+_LIMITS: Final = {
+    "Max cpu time": resource.RLIMIT_CPU,
+    "Max file size": resource.RLIMIT_FSIZE,
+    "Max data size": resource.RLIMIT_DATA,
+    "Max stack size": resource.RLIMIT_STACK,
+    "Max core file size": resource.RLIMIT_CORE,
+    "Max resident set": resource.RLIMIT_RSS,
+    "Max processes": resource.RLIMIT_NPROC,
+    "Max open files": resource.RLIMIT_NOFILE,
+    "Max locked memory": resource.RLIMIT_MEMLOCK,
+    "Max address space": resource.RLIMIT_AS,
+    "Max pending signals": resource.RLIMIT_SIGPENDING,
+    "Max msgqueue size": resource.RLIMIT_MSGQUEUE,
+    "Max nice priority": resource.RLIMIT_NICE,
+    "Max realtime priority": resource.RLIMIT_RTPRIO,
+    "Max realtime timeout": resource.RLIMIT_RTTIME,
+}
 _LISTENS: Final = "0A"
 """State of a socket, as /proc/net/tcp has it."""
 
@@ -53,6 +73,27 @@ def command_name(pid: int, processes: Path = Path("/proc")) -> str:
         return _read(processes / str(pid) / "comm").decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def limits_at_login(processes: Path = Path("/proc")) -> Mapping[int, tuple[int, int]]:
+    """Return resource (as `resource` numbers it) -> its soft and hard limit, as the first process has them: what a
+    login begins with; at most what this process may have.
+    """
+    lines = _read(processes / "1" / "limits").decode("ascii", "replace").splitlines()
+    rows = {line[:_LIMIT_NAME].rstrip(): line[_LIMIT_NAME:].split()[:2] for line in lines[1:]}
+    found = {}
+    for name, number in _LIMITS.items():
+        own = resource.getrlimit(number)[1]
+        soft, hard = (_least(word, own) for word in rows.get(name, ("unlimited", "unlimited")))
+        found[number] = soft, hard
+    return found
+
+
+def _least(word: str, own: int) -> int:
+    """Return the smaller one of two limits; no limit is below 0, as the kernel writes it for programs."""
+    if word == "unlimited":
+        return own
+    return int(word) if own == resource.RLIM_INFINITY else min(int(word), own)
 
 
 def user_of(pid: int) -> int | None:

@@ -5,9 +5,11 @@ import pytest
 from tests.kube.fixtures import (
     cluster,
     cluster_v1,
+    clusters,
     jobs_cluster,
     jobs_world,
     jobsets_world,
+    pytest_collection_modifyitems,
     trainjobs_cluster,
     world,
     world_v1,
@@ -17,9 +19,11 @@ from voda.log.sql.postgres import PostgresDatabase
 __all__ = [
     "cluster",
     "cluster_v1",
+    "clusters",
     "jobs_cluster",
     "jobs_world",
     "jobsets_world",
+    "pytest_collection_modifyitems",
     "trainjobs_cluster",
     "world",
     "world_v1",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.accounts import passable_folder
 from tests.contract.remote_command_claims import printed, until_printed
+from tests.inherited import nothing_of_roots, roots_own, showing
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import missing, needs
 from tests.waiting import is_alive, until
@@ -220,6 +221,13 @@ async def test_command_has_the_ids_groups_mask_and_no_other_rights_of_its_user(f
         ]
         assert lines[-2] == "said"
         assert "Permission denied" in lines[-1]
+
+
+@as_root
+async def test_nothing_that_voda_was_started_with_reaches_a_command(folder: Path) -> None:
+    with roots_own(folder):
+        async with a_job_of_ann(folder) as ground:
+            assert await said(ground, showing(folder)) == nothing_of_roots()
 
 
 @as_root

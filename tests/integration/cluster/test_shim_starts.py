@@ -45,7 +45,7 @@ def a_slow_start(
         "argv": ["/bin/sleep", "1000"],
         "folders": ["x"] * _MANY_FOLDERS + ["/"],
         "user": [str(account.pw_uid), str(account.pw_gid)] if account else [],
-        **{name: [] for name in ("env", "files", "cgroups")},
+        **{name: [] for name in ("env", "files", "cgroups", "limits")},
     }
     words = [word for name, part in parts.items() for word in (name, str(len(part)), *part)]
     with (folder / "program").open("w+b") as program, (folder / "output").open("a+b") as output:

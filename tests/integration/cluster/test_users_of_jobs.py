@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.accounts import as_account, passable_folder
+from tests.inherited import nothing_of_roots, roots_own, showing
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import needs, needs_debians_mpi
 from tests.waiting import is_alive, until, wait_until
@@ -109,6 +110,12 @@ async def test_job_runs_with_its_users_ids_groups_and_mask_in_its_users_folder(f
             *(str(account.uid), str(account.gid), " ".join(map(str, account.groups)), "0077", "1"),
             *(str(ground.folder / "a"), f"{ANN} 700", "0" * 16, "/dev/null", "600"),
         ]
+
+
+async def test_nothing_that_voda_was_started_with_reaches_a_job(folder: Path) -> None:
+    with roots_own(folder):
+        async with ground_of_users(folder) as ground:
+            assert await printed_by(ground, showing(folder)) == nothing_of_roots()
 
 
 async def test_job_of_the_owner_without_an_account_runs_as_who_runs_voda(folder: Path) -> None:

@@ -23,7 +23,13 @@ import msgspec
 import voda
 from voda.cluster.local.exec import supervisor
 from voda.cluster.local.exec.descriptors import Descriptor, any_readable
-from voda.cluster.local.processes.replica import RESET_SIGNALS, ReplicaCommand, ReplicaProcess, start_instructions
+from voda.cluster.local.processes.replica import (
+    RESET_SIGNALS,
+    SCHEDULER,
+    ReplicaCommand,
+    ReplicaProcess,
+    start_instructions,
+)
 from voda.cluster.port import CommandEnd, CommandOutput, CommandRequest, TerminalSize
 from voda.domain.errors import ClusterUnavailable
 from voda.process_table import exit_status
@@ -218,6 +224,7 @@ def _spawn(given: Sequence[int], program: int, words: Sequence[str]) -> int:
             {},
             file_actions=actions,
             setsid=True,
+            scheduler=SCHEDULER,
             setsigdef=RESET_SIGNALS,
         )
 

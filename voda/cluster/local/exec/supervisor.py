@@ -25,13 +25,12 @@ GRACE_S = 5.0
 LOOK_S = 1.0
 """Between two looks for orphans that have ended."""
 REPORT_BYTES = 8192
-MOST_DESCRIPTORS = 1 << 20
 
 
 def main(words: list[str]) -> int:
     """Run one command to its end, and tell voda how it ended; `words` has `terminal` where STDIN is one."""
     # What voda was started with is nothing for its users.
-    os.closerange(STDERR + 1, MOST_DESCRIPTORS)
+    os.closerange(STDERR + 1, shim.MOST_DESCRIPTORS)
     program = shim.program_to_start()
     for descriptor in (CONTROL, REPLICA, STDIN, STDOUT, STDERR):
         os.set_inheritable(descriptor, False)

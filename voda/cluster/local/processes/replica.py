@@ -21,10 +21,12 @@ from voda.accounts import Account
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import shim
 from voda.cluster.local.processes.replica_folder import Exit
-from voda.process_table import REPLICA_MARK, exit_status, open_process, send_signal
+from voda.process_table import REPLICA_MARK, exit_status, limits_at_login, open_process, send_signal
 
 RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """What voda was started with ignored, such as SIGQUIT in the background of a shell, no program of a job ignores."""
+SCHEDULER: Final = os.SCHED_OTHER, os.sched_param(0)
+"""Of a program, whatever voda itself was started with."""
 _STAMP: Final = struct.Struct("<4xIII")
 """Of a compiled file after its magic number: flags, then the instant and the size of its source."""
 
@@ -166,6 +168,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
                 (os.POSIX_SPAWN_DUP2, output, 2),
             ],
             setsid=True,
+            scheduler=SCHEDULER,
             # Blocked from its first instruction on, so that a stop that comes early is not lost.
             setsigmask=shim.SIGNALS,
             setsigdef=RESET_SIGNALS,
@@ -195,6 +198,7 @@ def start_instructions(command: ReplicaCommand, env: Mapping[str, str]) -> bytes
         "files": [f"{name}={path}" for name, path in command.files.items()],
         "cgroups": map(str, command.cgroups),
         "user": map(str, (account.uid, account.gid, *account.groups) if account else ()),
+        "limits": [f"{number}:{soft}:{hard}" for number, (soft, hard) in limits_at_login().items()] if account else (),
     }
     found: list[bytes] = []
     for name, words in parts.items():

@@ -1,19 +1,20 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
-Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input
-(see `program_to_start`): nothing that a user chose is in its own environment, as LD_PRELOAD would be. It needs the
-standard library alone: it starts in milliseconds, and no later voda can break it. Rules: it holds the exclusive lock on
-FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when the program ends it
-writes FOLDER/exit.json into blocks reserved at the start (a full disk loses no exit), kills what the program left
-behind, and only then exits. The program may write FOLDER too: only regular files are opened there, and the output,
-standard output here, is cut without its path. A program of another user has that user's ids alone. SIGTERM: the same to
-the ranks of MPI first, then to the program's process group; after GRACE_S SIGKILL to every descendant.
+Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input:
+nothing that a user chose is in its own environment, as LD_PRELOAD would be. It needs the standard library alone: it
+starts in milliseconds, and no later voda can break it. Rules: it holds the exclusive lock on FOLDER/lock for its life,
+and starts nothing unless FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into
+blocks reserved at the start (a full disk loses no exit), kills what is left, and only then exits. The program may write
+FOLDER too: only regular files are opened there, and the output, standard output here, is cut without its path. Nothing
+that voda was started with reaches a program of another user. SIGTERM: the same to the ranks of MPI first, then to the
+program's group; after GRACE_S SIGKILL to every descendant.
 """
 
 import ctypes
 import errno
 import fcntl
 import os
+import resource
 import signal
 import stat
 import struct
@@ -21,17 +22,16 @@ import sys
 import time
 from contextlib import suppress
 
-NOT_MINE = 75  # exit status of a shim that found another one at work, or its run taken back: it started nothing
+NOT_MINE = 75  # exit status of a shim that found another at work, or its run taken back: it started nothing
 CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-OOM_SCORE = "500"  # where memory runs out, programs are killed before voda and their shims
-CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 29, 36, 38
+KEYCTL, JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1  # a system call that the C library does not have
+TIMER_SLACK_NS, MOST_DESCRIPTORS = 50_000, 1 << 20  # the first is the kernel's own
+OOM_SCORE, CLEAR_TRIES = "500", 250  # programs are killed before voda and shims; of removing a group, 0.02 s apart
 START_S = 60.0  # in which a program has begun, or is killed: its working directory may hang, or its user stop it
-PROBLEM_BYTES = 4096  # most that is said of why it could not; a pipe takes them at once
-SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
+PROBLEM_BYTES, SECRET_BYTES = 4096, 64 << 10  # most that is said, which a pipe takes at once; of a variable's file
 RESERVED_BYTES, LINE_BYTES = 2048, 4096
-OUTPUT = 1  # descriptor of the output, open for reading and appending
-KEPT_BYTES = 1 << 20  # how much stays of an output that outgrew its limit
+OUTPUT, KEPT_BYTES = 1, 1 << 20  # its descriptor, for reading and appending; what stays of one that is too long
 INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
 SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
@@ -42,6 +42,7 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 def main(words: list[str]) -> int:
     """Run one program to its end and return the shim's own exit status."""
     folder, run, grace_s, log_bytes = words
+    os.closerange(3, MOST_DESCRIPTORS)  # what voda was started with is nothing for its users
     program = program_to_start()
     try:
         lock = open_regular(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
@@ -82,7 +83,7 @@ def program_to_start() -> dict[str, list[str]]:
 
     argv; env (NAME=VALUE); folders: the program begins in the first that is there; files (NAME=PATH): variables whose
     values lie in files of the program's user; cgroups: where it goes before it runs; user: uid, gid and groups, none
-    where it runs as the user who runs this.
+    where it runs as the user who runs this; limits (NUMBER:SOFT:HARD): of resources, for another user's.
     """
     with open(0, "rb", closefd=False) as file:
         words = [os.fsdecode(word) for word in file.read().split(b"\0")]
@@ -126,11 +127,12 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
         if os.getpgrp() != os.getpid():  # the leader of a session (see exec/supervisor.py) leads its group already
             os.setpgid(0, 0)
         for group in program["cgroups"]:
-            join(group)
+            with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
+                file.write("0")
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write(OOM_SCORE)
         if program["user"]:
-            change_user(*map(int, program["user"]))
+            change_user(program["limits"], *map(int, program["user"]))
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # which the kernel forgets when a process changes its user
         if os.getppid() != parent:
             os._exit(NOT_MINE)
@@ -168,19 +170,21 @@ def run(argv: list[str], env: dict[str, str]) -> None:
     raise problem
 
 
-def change_user(uid: int, gid: int, *groups: int) -> None:
-    """Become another user for good: nothing that this process or its children run gains rights again."""
+def change_user(limits: list[str], uid: int, gid: int, *groups: int) -> None:
+    """Become another user for good, who has nothing of the one before: rights, keys, limits, a place before others."""
+    for number, soft, hard in (map(int, limit.split(":")) for limit in limits):
+        resource.setrlimit(number, (soft, hard))
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     os.umask(0o077)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-
-
-def join(group: str) -> None:
-    """Move this process into a control group."""
-    with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
-        file.write("0")
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.syscall(KEYCTL.get(os.uname().machine, -1), JOIN_SESSION_KEYRING, None) < 0
+    if failed and (number := ctypes.get_errno()) not in (errno.ENOSYS, errno.EPERM):  # no keys here, for nobody
+        raise OSError(number, f"no session keyring of its own ({os.strerror(number)})")
 
 
 def clear(group: str) -> None:
@@ -206,8 +210,8 @@ def memory_limit(groups: list[str]) -> str:
 
 
 def lines_of(group: str, file: str) -> list[str]:
-    """Return the lines of a control group's file, if it is there."""
-    with suppress(OSError), open(os.path.join(group, file), encoding="ascii") as opened:
+    """Return the lines of a file of a control group or of /proc, if it is there."""
+    with suppress(OSError), open(os.path.join(group, file), encoding="ascii", errors="replace") as opened:
         return opened.read().splitlines()
     return []
 
@@ -301,12 +305,10 @@ def reaped(main_pid: int) -> int | None:
 
 def kill_descendants() -> None:
     """Kill all descendants, and return when none is left."""
-    reaped(0)
-    while left := descendants(os.getpid()):
+    while not reaped(0) and (left := descendants(os.getpid())):
         for pid in left:
             kill(pid)
         signal.sigtimedwait({signal.SIGCHLD}, 0.02)
-        reaped(0)
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -315,17 +317,15 @@ def descendants(ancestor: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := stat_of(int(name))):
             children.setdefault(int(fields[1]), []).append(int(name))
-    found = [ancestor]
+    found = children.get(ancestor, [])
     for pid in found:  # which grows meanwhile
         found += children.get(pid, [])
-    return found[1:]
+    return found
 
 
 def stat_of(pid: int) -> list[str]:
     """Return /proc/PID/stat from its third field on (state, parent, ...); empty if there is no such process."""
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().decode("utf-8", "replace").rpartition(")")[2].split()
-    return []
+    return "\n".join(lines_of(f"/proc/{pid}", "stat")).rpartition(")")[2].split()
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
