@@ -1,7 +1,4 @@
-"""Accounts: what every virtual cluster has of its quota, and what another configuration would change.
-
-`quota_use` is what lists, metrics and explanations show; `compare` is what a dry run prints. Both only read.
-"""
+"""Accounts: what every virtual cluster has of its quota, as lists, metrics and explanations show it. Only reads."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -36,27 +33,6 @@ class QuotaUse:
     """Leafs that guaranteed gangs use or have reserved; the others are lent to whoever gains by them."""
 
 
-@dataclass(frozen=True)
-class ConfigurationChanges:
-    """What another configuration changes."""
-
-    quotas: Mapping[QuotaKey, tuple[int, int]]
-    """Cells before and after, where they differ."""
-    downgraded: tuple[str, ...]
-    """Gangs that lose their guarantee and go on."""
-    regained: tuple[str, ...]
-    """Gangs that have their guarantee again."""
-    uncounted: Mapping[str, int]
-    """Gang -> leafs of it that are there no longer."""
-    withdrawn: tuple[str, ...]
-    """Gangs whose reservation ends; they ask again."""
-
-    @property
-    def breaks_guarantees(self) -> bool:
-        """Whether running gangs lose anything."""
-        return bool(self.downgraded or self.uncounted)
-
-
 def quota_use(book: CellBook) -> Mapping[QuotaKey, QuotaUse]:
     """Return how every quota is used, by virtual cluster, chain, type and pin."""
     uses: dict[QuotaKey, QuotaUse] = {}
@@ -80,24 +56,6 @@ def borrowed_leafs(book: CellBook) -> Mapping[tuple[str, str], int]:
             if book.priority[leaf] == OPPORTUNISTIC:
                 borrowed[gang.request.virtual_cluster, book.topology.trees.chain[leaf].name] += 1
     return dict(sorted(borrowed.items()))
-
-
-def compare(before: CellBook, after: CellBook) -> ConfigurationChanges:
-    """Return what a reconfiguration from one book to the other changes."""
-    old, new = _cells(before), _cells(after)
-    both = [(before.gangs[name], gang) for name, gang in after.gangs.items() if name in before.gangs]
-    lost = {then.name: len(then.leafs) - len(now.leafs) for then, now in both if len(now.leafs) < len(then.leafs)}
-    return ConfigurationChanges(
-        quotas={key: (old[key], new[key]) for key in sorted(old.keys() | new.keys()) if old[key] != new[key]},
-        downgraded=tuple(now.name for then, now in both if now.downgraded_by and not then.downgraded_by),
-        regained=tuple(now.name for then, now in both if then.downgraded_by and not now.downgraded_by),
-        uncounted=lost,
-        withdrawn=tuple(name for name, gang in before.gangs.items() if gang.is_waiting),
-    )
-
-
-def _cells(book: CellBook) -> Counter[QuotaKey]:
-    return Counter(key for key, _ in _roots(book))
 
 
 def _roots(book: CellBook) -> list[tuple[QuotaKey, int]]:

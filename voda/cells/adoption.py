@@ -6,14 +6,11 @@ worker runs in its place; with the first one the gang uses all its cells.
 
 from msgspec.structs import replace
 
-from voda.cells.book import CellBook, open_book
+from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangPreempts, GangWaits
 from voda.cells.gangs import GangPlacement, GangRequest
-from voda.cells.health import set_node_bad
 from voda.cells.preemption import cancel, downgrade, finish, reserve
 from voda.cells.recovery import occupy
-from voda.cells.structure.quotas import Quotas
-from voda.cells.structure.topology import Topology
 
 
 def adopt(book: CellBook, request: GangRequest, decision: Decision, worker: str, *, may_preempt: bool = True) -> None:
@@ -40,18 +37,3 @@ def start(book: CellBook, request: GangRequest, placement: GangPlacement, *, slo
         finish(book, gang)
     gang = book.gangs[request.name]
     book.gangs[request.name] = replace(gang, workers={**gang.workers, slot: worker})
-
-
-def reconfigure(book: CellBook, topology: Topology, quotas: Quotas) -> CellBook:
-    """Return the book of another configuration, in which everything that runs goes on.
-
-    Gangs come back in the order in which they came; reservations do not. A gang whose quota is gone goes on without a
-    guarantee (`Gang.downgraded_by`).
-    """
-    fresh = open_book(topology, quotas)
-    for node in sorted(book.bad_nodes):
-        set_node_bad(fresh, node)
-    for gang in book.gangs.values():
-        if not gang.is_waiting:
-            occupy(fresh, gang.request, gang.placement, workers=gang.workers)
-    return fresh

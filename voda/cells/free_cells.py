@@ -98,11 +98,6 @@ class FreeCells:
         """Return how many of the cells left are healthy."""
         return self.left[level] - len(self.bad[level])
 
-    def is_safe(self) -> bool:
-        """Return whether every quota cell that is owed can still be had, at every level and all together."""
-        enough = all(left >= owed for left, owed in zip(self.left, self.owed, strict=True))
-        return enough and min(spare_cells(self.chain, self.lists, self.owed)) >= 0
-
 
 def new_books(trees: Trees, chain: Chain, tops: Sequence[int], clusters: Sequence[str]) -> FreeCells:
     """Return the books of a chain of which nothing is used and nothing is owed yet."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from voda.cells.bindings import give_leaf, take_leaf
 from voda.cells.book import CellBook
 from voda.cells.gangs import LOWEST, Gang, GangPlacement, GangRequest, WorkerCells
-from voda.cells.preemption import cancel, downgrade, end
+from voda.cells.preemption import cancel, downgrade
 from voda.cells.structure.quotas import QuotaView
 from voda.cells.structure.trees import NONE
 
@@ -113,23 +113,6 @@ def stay(book: CellBook, request: GangRequest, cells: WorkerCells) -> bool:
     del book.gangs[request.name]
     book.gangs[request.name] = Gang(request=request, placement=(cells,), leafs=gang.leafs, downgraded_by=request.name)
     return True
-
-
-def regain(book: CellBook, name: str) -> CellBook | None:
-    """Return the book in which a gang that lost its guarantee has it again; None where its quota is not free.
-
-    Nobody else loses anything by it.
-    """
-    gang = book.gangs[name]
-    if not gang.downgraded_by or any(book.reserver[leaf] for leaf in gang.leafs):
-        return None
-    trial = book.copy()
-    end(trial, name)
-    occupy(trial, gang.request, gang.placement, workers=gang.workers)
-    others = (other for other in book.gangs if other != name)
-    if trial.gangs[name].downgraded_by or any(trial.gangs.get(each) != book.gangs[each] for each in others):
-        return None
-    return trial
 
 
 def _leafs_of(book: CellBook, placement: GangPlacement) -> dict[int, WorkerCells]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from voda.cells.book import CellBook
-from voda.cells.free_cells import FreeCells
+from voda.cells.free_cells import FreeCells, spare_cells
 from voda.cells.gangs import FREE, OPPORTUNISTIC
 from voda.cells.structure.cell_types import LEAF
 from voda.cells.structure.trees import NONE
@@ -15,7 +15,13 @@ def assert_consistent(book: CellBook) -> None:
     _assert_bindings_match(book)
     for books in book.free.values():
         _assert_free_cells_are_counted(book, books)
-        assert books.is_safe(), "a virtual cluster could not be given what it is owed"
+        assert is_safe(books), "a virtual cluster could not be given what it is owed"
+
+
+def is_safe(books: FreeCells) -> bool:
+    """Return whether every quota cell that is owed can still be had, at every level and all together."""
+    enough = all(left >= owed for left, owed in zip(books.left, books.owed, strict=True))
+    return enough and min(spare_cells(books.chain, books.lists, books.owed)) >= 0
 
 
 def _assert_leafs_are_counted(book: CellBook) -> None:

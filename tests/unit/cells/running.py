@@ -2,9 +2,11 @@
 
 from tests.unit.cells.clusters import a_book
 from voda.cells.adoption import adopt, start
-from voda.cells.book import CellBook
+from voda.cells.book import CellBook, open_book
 from voda.cells.decisions import GangStarts
 from voda.cells.gangs import GangRequest
+from voda.cells.health import set_node_bad
+from voda.cells.recovery import occupy
 from voda.cells.scheduling import decide
 from voda.domain.cells import CellsSpec
 
@@ -28,3 +30,14 @@ def run(book: CellBook, request: GangRequest) -> None:
 def nodes_of(book: CellBook, gang: str) -> list[str]:
     """Return the nodes that a gang is on, each once."""
     return list(dict.fromkeys(book.topology.nodes[leaf][0] for leaf in book.gangs[gang].leafs))
+
+
+def reconfigured(book: CellBook, other: CellBook) -> CellBook:
+    """Return the unused book of another configuration with what runs, in the order in which it came; `book` is kept."""
+    fresh = open_book(other.topology, other.quotas)
+    for node in sorted(book.bad_nodes):
+        set_node_bad(fresh, node)
+    for gang in book.gangs.values():
+        if not gang.is_waiting:
+            occupy(fresh, gang.request, gang.placement, workers=gang.workers)
+    return fresh

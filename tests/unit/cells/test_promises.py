@@ -18,13 +18,13 @@ from hypothesis.stateful import (
 from tests.unit.cells.book_check import assert_consistent
 from tests.unit.cells.brute_force import can_be_packed
 from tests.unit.cells.drawn import Cluster, drawn_cluster, drawn_request
-from voda.cells.adoption import adopt, reconfigure, start
+from tests.unit.cells.running import reconfigured
+from voda.cells.adoption import adopt, start
 from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangPreempts, GangStarts, GangWaits
 from voda.cells.gangs import Gang, GangRequest
 from voda.cells.health import set_node_bad, set_node_healthy
 from voda.cells.preemption import cancel, end
-from voda.cells.recovery import regain
 from voda.cells.scheduling import decide
 from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
@@ -117,18 +117,6 @@ class Promises(RuleBasedStateMachine):
         if isinstance(decision, GangStarts):
             start(self.book, request, decision.placement, slot=decision.slot, worker="late")
 
-    @precondition(lambda self: self.book.gangs)
-    @rule(index=st.integers(0, 99))
-    def regain_one(self, index: int) -> None:
-        """A gang that lost its guarantee has it again, if its quota is free."""
-        before = self.book.gangs
-        again = regain(self.book, self._gang(index).name)
-        if again is not None:
-            self.book = again
-            assert {name: gang.leafs for name, gang in again.gangs.items()} == {
-                name: gang.leafs for name, gang in before.items()
-            }
-
     @rule(index=st.integers(0, 7), is_bad=st.booleans())
     def change_health(self, index: int, is_bad: bool) -> None:
         """A node fails, or is well again."""
@@ -140,7 +128,7 @@ class Promises(RuleBasedStateMachine):
     def change_configuration(self, cluster: Cluster) -> None:
         """Topology and quotas change; what runs goes on where its devices still are."""
         before, fresh = self.book.copy(), cluster.book()
-        again = reconfigure(self.book, fresh.topology, fresh.quotas)
+        again = reconfigured(self.book, fresh)
         assert self.book == before, "a trial of a reconfiguration changed the book"
         running = {name: gang for name, gang in before.gangs.items() if not gang.is_waiting}
         assert again.gangs.keys() == running.keys()
@@ -154,7 +142,7 @@ class Promises(RuleBasedStateMachine):
         """Do one of all that can happen."""
         kind = random.randrange(20)
         if self.book.gangs and kind < 8:
-            step = random.choice((self.finish_one, self.continue_one, self.regain_one))
+            step = random.choice((self.finish_one, self.continue_one))
             step(index=random.randrange(100))
         elif kind < 11:
             self.change_health(index=random.randrange(8), is_bad=random.choice((True, False)))

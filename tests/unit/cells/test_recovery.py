@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tests.unit.cells.book_check import assert_consistent
 from tests.unit.cells.clusters import a_book, a_cluster, a_gang
-from tests.unit.cells.running import nodes_of, run, running
-from voda.cells.adoption import reconfigure
+from tests.unit.cells.running import nodes_of, reconfigured, run, running
 from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
-from voda.cells.recovery import occupy, regain, settle, stay
+from voda.cells.recovery import occupy, settle, stay
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
@@ -32,7 +31,7 @@ Recorded = tuple[GangRequest, WorkerCells]
 def test_reconfiguration_when_nothing_changes_keeps_places_guarantees_and_health() -> None:
     book = running(SPEC, GANG, a_gang("o", "b", priority=-1))
     set_node_bad(book, "r1n1")
-    again = reconfigure(book, book.topology, book.quotas)
+    again = reconfigured(book, book)
     assert again.gangs == book.gangs
     assert (again.priority, again.used, again.bad) == (book.priority, book.used, book.bad)
     assert_consistent(again)
@@ -41,7 +40,7 @@ def test_reconfiguration_when_nothing_changes_keeps_places_guarantees_and_health
 def test_reconfiguration_when_a_node_is_gone_lets_the_gang_run_on() -> None:
     book = running(SPEC, GANG)
     smaller = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 2}}))
-    again = reconfigure(book, smaller.topology, smaller.quotas)
+    again = reconfigured(book, smaller)
     kept = [node for node in nodes_of(book, "g") if node.startswith("r0")]
     assert nodes_of(again, "g") == kept
     assert again.gangs["g"].placement == book.gangs["g"].placement
@@ -52,35 +51,10 @@ def test_reconfiguration_when_the_quota_is_gone_takes_the_guarantee() -> None:
     book = running(SPEC, GANG)
     for quotas in ({"b": {"rack": 2}}, {"a": {"rack.node": 1}, "b": {"rack.node": 2}}, {"a": {"rack": 1}}):
         changed = a_book(a_cluster(racks=2, quotas=quotas))
-        again = reconfigure(book, changed.topology, changed.quotas)
+        again = reconfigured(book, changed)
         assert again.gangs["g"].downgraded_by == "g"
         assert nodes_of(again, "g") == nodes_of(book, "g")
         assert_consistent(again)
-
-
-def test_downgraded_gang_when_its_quota_is_free_again_is_guaranteed_again() -> None:
-    spec = a_cluster(racks=1, quotas={"a": {"rack.node": 1}})
-    book = running(spec, a_gang("low", "a", (1, 4), yields=True), a_gang("high", "a", (1, 4), priority=1))
-    assert regain(book, "low") is None
-    assert regain(book, "high") is None
-    end(book, "high")
-    again = regain(book, "low")
-    assert again is not None
-    assert not again.gangs["low"].downgraded_by
-    assert nodes_of(again, "low") == nodes_of(book, "low")
-    assert book.gangs["low"].downgraded_by == "high"
-    assert_consistent(again)
-
-
-def test_downgraded_gang_when_others_run_beside_it_has_its_guarantee_again_if_they_lose_nothing() -> None:
-    spec = a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node.switch": 1}})
-    book = running(spec, a_gang("low", "a", (1, 4), yields=True), a_gang("high", "a", (1, 4), priority=1))
-    end(book, "high")
-    run(book, a_gang("other", "b", (1, 2)))
-    again = regain(book, "low")
-    assert again is not None
-    assert not again.gangs["low"].downgraded_by
-    assert again.gangs["other"] == book.gangs["other"]
 
 
 def test_gang_when_its_devices_are_used_by_another_comes_back_without_them() -> None:
@@ -107,7 +81,7 @@ def test_pinned_gang_when_its_node_is_pinned_no_longer_loses_its_guarantee() -> 
     book = a_book(a_cluster(racks=2, quotas={"a": {}}, pins="a"))
     run(book, a_gang("g", "a", (1, 4), pin="pin"))
     changed = a_book(a_cluster(racks=2, quotas={"a": {}}))
-    again = reconfigure(book, changed.topology, changed.quotas)
+    again = reconfigured(book, changed)
     assert again.gangs["g"].downgraded_by == "g"
     assert nodes_of(again, "g") == ["r0n0"]
     assert_consistent(again)

@@ -75,6 +75,13 @@ def show(*parts: "RenderableType") -> None:
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
+def show_lines(lines: "Callable[[int | None], Iterable[RenderableType]]") -> None:
+    """Print lines made for the width of the terminal, None = there is none."""
+    screen = console()
+    for line in lines(screen.width if screen.is_terminal else None):
+        screen.print(line, soft_wrap=True)
+
+
 def now() -> datetime:
     """Return the time of day in the zone of this machine."""
     return datetime.fromtimestamp(SystemClock().now()).astimezone()

@@ -15,15 +15,15 @@ from queue import Empty, SimpleQueue
 from rich.console import Group
 from rich.live import Live
 
-from voda.cli.http.client import Client, Params, ServerUnreachable
+from voda.cli.http.client import Client, Params, ServerUnreachable, call_server
 from voda.cli.http.remote_log import RemoteLog
-from voda.cli.options import Output
-from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names
+from voda.cli.options import Output, ServerOptions
+from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names, show_lines
 from voda.cli.watch.lists import Listing, ListSource
 from voda.client.connection import Cancellation
 from voda.client.errors import ClientClosed
 from voda.client.sse import SseMessage
-from voda.domain.errors import StoreUnavailable
+from voda.domain.errors import InvalidInput, StoreUnavailable
 
 SETTLE_S = 0.15
 """Events come in bursts; one request after this pause covers all of them."""
@@ -92,20 +92,25 @@ def _raise(error: Exception) -> None:
 _EVERY_S = 5.0
 
 
-def show(client: Client, source: ListSource, output: Output) -> None:
-    """Print the list."""
-    found, screen = source(client), console()
+def show_list(where: ServerOptions, source: ListSource, output: Output, *, watches: bool = False) -> None:
+    """Print a list of the server, and again whenever it changes where it is watched."""
+    if watches and output == "yaml":
+        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
+    call_server(where, lambda client: (_watch if watches else _show)(client, source, output))
+
+
+def _show(client: Client, source: ListSource, output: Output) -> None:
+    found = source(client)
     is_table = output in ("table", "wide")
     if is_table:
-        for line in found.lines(output == "wide", screen.width if screen.is_terminal else None):
-            screen.print(line, soft_wrap=True)
+        show_lines(lambda width: found.lines(output == "wide", width))
     else:
         print_answer(found.body, output, found.names)
     if found.note and (is_table or found.names):
         note(found.note)
 
 
-def watch(client: Client, source: ListSource, output: Output) -> None:
+def _watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing in it can change any more, or for ever."""
     is_table = output in ("table", "wide")
     shown = _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output)

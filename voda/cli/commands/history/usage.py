@@ -75,7 +75,7 @@ def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> byt
 
 def _print(body: bytes, output: UsageOutput) -> None:
     from voda.cli.http.client import decode
-    from voda.cli.render.terminal import console, now, print_bytes
+    from voda.cli.render.terminal import now, print_bytes, show_lines
     from voda.cli.render.usage import left_out_text, usage_csv, usage_table
     from voda.wire.housekeeping import UsageView
 
@@ -88,6 +88,4 @@ def _print(body: bytes, output: UsageOutput) -> None:
         if found.left_out:
             print(f"voda: {left_out_text(found)}", file=sys.stderr)
         return
-    screen = console()
-    for line in usage_table(found, now(), width=screen.width if screen.is_terminal else None):
-        screen.print(line, soft_wrap=True)
+    show_lines(lambda width: usage_table(found, now(), width=width))

@@ -71,13 +71,9 @@ def get(
       voda get pools -o json
       voda delete $(voda get --phase Waiting -o name)
     """
-    from voda.cli.http.client import call_server
-    from voda.cli.watch import refresh
+    from voda.cli.watch.refresh import show_list
 
-    if options.watch and options.output == "yaml":
-        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
-    source, run = _listed(what or (), options), refresh.watch if options.watch else refresh.show
-    call_server(where, lambda client: run(client, source, options.output))
+    show_list(where, _listed(what or (), options), options.output, watches=options.watch)
 
 
 def _listed(what: Sequence[str], options: ListOptions) -> "ListSource":
@@ -109,13 +105,12 @@ def queue(
       voda queue
       voda queue --user ada -o wide
     """
-    from voda.cli.http.client import call_server
-    from voda.cli.watch import refresh
+    from voda.cli.watch.refresh import show_list
 
     filters: JobFilters = {"phase": ["Submitted", "Waiting"], "sort": "-priority"}
     chosen = {"pool": pool, "user": user, "selector": selector}
     source = _source("jobs", (), {**filters, **{name: value for name, value in chosen.items() if value}}, 0, False)
-    call_server(where, lambda client: refresh.show(client, source, output))
+    show_list(where, source, output)
 
 
 def _phase(word: str) -> str:

@@ -1,7 +1,7 @@
 """`voda halt`, `voda resume` and `voda rerun`: interrupt jobs, let them go on, run them again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
 from voda.cli.command_group import command
@@ -10,7 +10,6 @@ from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesO
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
-    from voda.cli.http.client import Client
     from voda.wire.jobs import JobView
 
 
@@ -36,10 +35,8 @@ def halt(
       voda halt resnet-7
       voda halt resnet-7 vgg16-2 --reason "disk is full"
     """
-    from voda.cli.http.client import call_server
-
     query = {"reason": reason} if reason else {}
-    call_server(where, lambda client: _ask_each(client, jobs, JobRequest("halt", query, is_sure=yes), output))
+    _ask_each(where, jobs, JobRequest("halt", _halted, yes, query), output)
 
 
 @command("resume")
@@ -57,9 +54,7 @@ def resume(
     Example:
       voda resume resnet-7
     """
-    from voda.cli.http.client import call_server
-
-    call_server(where, lambda client: _ask_each(client, jobs, JobRequest("resume", {}, is_sure=yes), output))
+    _ask_each(where, jobs, JobRequest("resume", _resumed, yes), output)
 
 
 @command("rerun")
@@ -78,59 +73,47 @@ def rerun(
       voda rerun resnet-7
       voda rerun $(voda get --phase Failed -o name)
     """
-    from voda.cli.http.client import call_server
-
-    call_server(where, lambda client: _rerun_each(client, jobs, output, is_sure=yes))
+    _ask_each(where, jobs, JobRequest("rerun", _rerun, yes), output)
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What is asked of each job."""
+    """What is asked of each job, and what its answer comes to."""
 
     verb: str
-    query: dict[str, str]
+    sentence: "Callable[[JobView], str]"
     is_sure: bool
+    query: dict[str, str] = field(default_factory=dict)
 
 
-def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
-    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
+def _ask_each(where: ServerOptions, jobs: Sequence[str], request: JobRequest, output: Output) -> None:
+    from voda.cli.http.client import Client, HttpCall, call_server, decode, for_each, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly
-    from voda.wire.jobs import JobView
-
-    confirmation = ChangeConfirmation(client, request.verb, is_sure=request.is_sure)
-
-    def ask(name: str) -> None:
-        path = resource_path("jobs", exactly(confirmation.job(name)), request.verb)
-        answer = client.ask_repeatedly(HttpCall(method="POST", path=path, params=request.query))
-        _print(answer.body, decode(answer.body, JobView), output, _halted if request.verb == "halt" else _resumed)
-
-    for_each(jobs, ask)
-
-
-def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
-    from voda.cli.http.client import HttpCall, decode, for_each, resource_path
-    from voda.cli.http.confirmation import ChangeConfirmation
-    from voda.cli.render.job_text import exactly
-    from voda.clock import SystemClock
-    from voda.wire.jobs import SubmissionView
-
-    confirmation = ChangeConfirmation(client, "rerun", is_sure=is_sure)
-
-    def run_again(name: str) -> None:
-        path = resource_path("jobs", exactly(confirmation.job(name)), "rerun")
-        headers = {"Idempotency-Key": SystemClock().new_id()}
-        answer = client.ask_repeatedly(HttpCall(method="POST", path=path, headers=headers))
-        job = decode(answer.body, SubmissionView).job
-        _print(answer.body, job, output, lambda job: f"{job.job_id} submitted: runs {job.name} again")
-
-    for_each(jobs, run_again)
-
-
-def _print(body: bytes, job: "JobView", output: Output, sentence: Callable[["JobView"], str]) -> None:
     from voda.cli.render.terminal import plain, print_answer
+    from voda.clock import SystemClock
+    from voda.wire.jobs import JobView, SubmissionView
 
-    print_answer(body, output, [job.job_id], lambda: plain(sentence(job)))
+    submits = request.verb == "rerun"
+
+    def ask_all(client: Client) -> None:
+        confirmation = ChangeConfirmation(client, request.verb, is_sure=request.is_sure)
+
+        def ask(name: str) -> None:
+            path = resource_path("jobs", exactly(confirmation.job(name)), request.verb)
+            headers = {"Idempotency-Key": SystemClock().new_id()} if submits else {}
+            call = HttpCall(method="POST", path=path, params=request.query, headers=headers)
+            body = client.ask_repeatedly(call).body
+            job = decode(body, SubmissionView).job if submits else decode(body, JobView)
+            print_answer(body, output, [job.job_id], lambda: plain(request.sentence(job)))
+
+        for_each(jobs, ask)
+
+    call_server(where, ask_all)
+
+
+def _rerun(job: "JobView") -> str:
+    return f"{job.job_id} submitted: runs {job.name} again"
 
 
 def _halted(job: "JobView") -> str:

@@ -1,20 +1,15 @@
 """`voda nodes`: list nodes, show one with its GPUs, drain and undrain them."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import click
 
 from voda.cli.command_group import CommandGroup, HandWrapped, built, command
 from voda.cli.commands.service.drain import drain, undrain
 from voda.cli.completion import complete_nodes, complete_pools
-from voda.cli.options import Output, OutputOption, ServerOptions
+from voda.cli.options import OutputOption, ServerOptions
 from voda.cli.parameters import Argument, Option
-from voda.domain.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from voda.cli.http.client import Client
 
 _LIST: Final = "list"
 _MOST_NAMED: Final = 400
@@ -70,14 +65,10 @@ def list_nodes(
       voda nodes
       voda nodes -o wide --watch
     """
-    from voda.cli.http.client import call_server
-    from voda.cli.watch import lists, refresh
+    from voda.cli.watch import lists
+    from voda.cli.watch.refresh import show_list
 
-    if watch and output == "yaml":
-        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
-    chosen: Sequence[str] = names or ()
-    run = refresh.watch if watch else refresh.show
-    call_server(where, lambda client: run(client, partial(lists.list_nodes, names=chosen, pool=pool), output))
+    show_list(where, partial(lists.list_nodes, names=names or (), pool=pool), output, watches=watch)
 
 
 class _NodeCommand(HandWrapped):
@@ -111,19 +102,12 @@ def describe(
       voda nodes describe gpu-1 -o json
     """
     from voda.cli.http.client import call_server
-
-    call_server(where, lambda client: _describe(client, node, output))
-
-
-def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.render.node_details import node_text
-    from voda.cli.render.terminal import console, print_answer
+    from voda.cli.render.terminal import print_answer, show_lines
     from voda.cli.watch.lists import fetch_nodes
 
-    (node,), body = fetch_nodes(client, [name])
-    screen = console()
+    (found,), body = call_server(where, lambda client: fetch_nodes(client, [node]))
     if output not in ("table", "wide"):
-        print_answer(body, output, [node.name])
+        print_answer(body, output, [found.name])
         return
-    for line in node_text(node, width=screen.width if screen.is_terminal and output == "table" else None):
-        screen.print(line, soft_wrap=True)
+    show_lines(lambda width: node_text(found, width=width if output == "table" else None))

@@ -133,11 +133,9 @@ def _encoded(deleted: object) -> bytes:
 
 def _show(kept: "KeptFolderList", goes: "list[KeptFolderView]", output: Output, body: bytes) -> None:
     from voda.cli.render.job_folders import folders_table
-    from voda.cli.render.terminal import console, now, print_answer
+    from voda.cli.render.terminal import now, print_answer, show_lines
 
     if output not in ("table", "wide"):
         print_answer(body, output, [one.job_id for one in goes])
         return
-    screen = console()
-    for line in folders_table(kept, goes, now(), width=screen.width if screen.is_terminal else None):
-        screen.print(line, soft_wrap=True)
+    show_lines(lambda width: folders_table(kept, goes, now(), width=width))

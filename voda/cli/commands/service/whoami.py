@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Final
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions
+from voda.cli.options import OutputOption, ServerOptions
 
 if TYPE_CHECKING:
     from voda.auth.callers import Caller
-    from voda.cli.http.client import Client
 
 _HOW: Final = {
     "socket": "by the account of this process (socket)",
@@ -25,20 +24,14 @@ def whoami(where: ServerOptions, output: OutputOption = "table") -> None:
       voda whoami
       voda whoami -o json
     """
-    from voda.cli.http.client import call_server
-
-    call_server(where, lambda client: _show(client, output))
-
-
-def _show(client: "Client", output: Output) -> None:
     import msgspec
 
     from voda.auth.callers import Caller
-    from voda.cli.http.client import decode
+    from voda.cli.http.client import call_server, decode
     from voda.cli.render.terminal import print_answer
 
-    caller = decode(client.get("/whoami"), Caller)
-    server = {"server": client.target.url, "server_from": client.target.source}
+    body, target = call_server(where, lambda client: (client.get("/whoami"), client.target))
+    caller, server = decode(body, Caller), {"server": target.url, "server_from": target.source}
     answer = msgspec.json.encode(msgspec.structs.asdict(caller) | server)
     print_answer(answer, output, [caller.user or caller.job_id], lambda: _text(caller, server))
 
