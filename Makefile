@@ -106,12 +106,12 @@ torture-disks: setup
 
 e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile $(SLOWEST) $(KUBERNETES_TESTS)
+	$(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder $(SLOWEST) $(KUBERNETES_TESTS)
 
 # What depends on the version most: Jobs and their templates, gates, and each operator's job from its start to its end.
 e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is supported upstream, 1.35.4.
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	ENVTEST_K8S_VERSION=1.35.4 $(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile \
+	ENVTEST_K8S_VERSION=1.35.4 $(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder \
 	  $(patsubst %,tests/e2e/kubernetes/test_%.py,jobs gates lifecycle)
 
 monkey: SEEDS = 1

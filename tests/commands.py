@@ -27,3 +27,9 @@ class Voda:
             main()
         out, err = self._capfd.readouterr()
         return Said(ended.value.code or 0, out, err)
+
+
+@pytest.fixture
+def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
+    """The command line."""
+    return Voda(monkeypatch, capfd)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.commands import voda
 from tests.nats import nats_cluster, nats_server
 from tests.postgres import postgres_database, postgres_server
 from tests.virtual_time import VirtualLoop
 
-__all__ = ["nats_cluster", "nats_server", "postgres_database", "postgres_server"]
+__all__ = ["nats_cluster", "nats_server", "postgres_database", "postgres_server", "voda"]
 
 _LONGEST_S = 2.0
 """Of a test that is not marked slow."""

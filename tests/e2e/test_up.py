@@ -6,16 +6,15 @@ import os
 import signal
 import sqlite3
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.ports import free_port
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -68,13 +67,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
-def until(is_so: Callable[[], Any], what: str) -> None:
-    deadline = time.perf_counter() + WAIT_S
-    while not is_so():
-        assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}"
-        time.sleep(0.05)
-
-
 def submit(served: Served, name: str, script: str, **sizes: int) -> None:
     served.ask("POST", "/api/v1/jobs", manifest(name, script, **sizes))
 
@@ -91,13 +83,13 @@ def types(home: Home, job_id: str) -> list[str]:
 
 def until_told(home: Home, job_id: str, *expected: str) -> None:
     """Wait until the log has these events of a job and no others: its worker's exit follows its end in a moment."""
-    until(lambda: types(home, job_id) == list(expected), f"{expected} of {job_id}")
+    wait_until(lambda: types(home, job_id) == list(expected), lambda: f"{expected} of {job_id}")
 
 
 def test_job_when_submitted_runs_to_its_end(home: Home) -> None:
     served = home.up()
     submit(served, "hello", "echo hello from $VODA_JOB_ID")
-    until(lambda: phase(served, "hello") == "Completed", "the job to complete")
+    wait_until(lambda: phase(served, "hello") == "Completed", lambda: "the job to complete")
     logs = served.ask("GET", "/api/v1/jobs/hello/logs")
     assert b"hello from hello" in logs
     until_told(home, "hello", "job.submitted", "worker.started", "job.completed", "worker.exited")
@@ -107,12 +99,12 @@ def test_job_when_voda_is_killed_goes_on_and_is_taken_over(home: Home) -> None:
     served = home.up()
     submit(served, "long", COUNTING.format(most=60))
     count = home.folder / "jobs" / "long" / "count"
-    until(lambda: count.exists(), "the job to count")
+    wait_until(lambda: count.exists(), lambda: "the job to count")
     served.kill()
     seen = int(count.read_text())
-    until(lambda: int(count.read_text() or seen) > seen + 3, "the job to go on without voda")
+    wait_until(lambda: int(count.read_text() or seen) > seen + 3, lambda: "the job to go on without voda")
     served = home.up()
-    until(lambda: phase(served, "long") == "Completed", "the job to complete")
+    wait_until(lambda: phase(served, "long") == "Completed", lambda: "the job to complete")
     assert (home.folder / "jobs" / "long" / "starts").read_text() == "started at 0\n"
     until_told(home, "long", "job.submitted", "worker.started", "job.completed", "worker.exited")
 
@@ -121,11 +113,11 @@ def test_job_when_it_ends_while_voda_is_dead_is_known_to_have_ended(home: Home) 
     served = home.up()
     submit(served, "short", "sleep 1; echo done > $VODA_JOB_DIR/done")
     submit(served, "broken", "sleep 1; exit 3")
-    until(lambda: phase(served, "short") == phase(served, "broken") == "Running", "both jobs to start")
+    wait_until(lambda: phase(served, "short") == phase(served, "broken") == "Running", lambda: "both jobs to start")
     served.kill()
-    until((home.folder / "jobs" / "short" / "done").exists, "the job to end")
+    wait_until((home.folder / "jobs" / "short" / "done").exists, lambda: "the job to end")
     served = home.up()
-    until(lambda: phase(served, "short") == "Completed", "the end to be known")
+    wait_until(lambda: phase(served, "short") == "Completed", lambda: "the end to be known")
     assert types(home, "short").count("worker.started") == 1
 
 
@@ -133,11 +125,11 @@ def test_halted_job_when_voda_starts_again_resumes_from_its_folder(home: Home) -
     served = home.up("--halt-on-exit")
     submit(served, "halted", COUNTING.format(most=40))
     count = home.folder / "jobs" / "halted" / "count"
-    until(lambda: count.exists() and int(count.read_text() or 0) > 3, "the job to count")
+    wait_until(lambda: count.exists() and int(count.read_text() or 0) > 3, lambda: "the job to count")
     served.stop()
     stood_at = int(count.read_text())
     served = home.up()
-    until(lambda: phase(served, "halted") == "Completed", "the job to complete")
+    wait_until(lambda: phase(served, "halted") == "Completed", lambda: "the job to complete")
     starts = (home.folder / "jobs" / "halted" / "starts").read_text().splitlines()
     assert len(starts) == 2
     assert int(starts[1].removeprefix("started at ")) >= stood_at > 0
@@ -172,12 +164,12 @@ def test_voda_when_told_to_end_leaves_the_jobs_at_work(home: Home) -> None:
     served = home.up()
     submit(served, "stays", COUNTING.format(most=50))
     count = home.folder / "jobs" / "stays" / "count"
-    until(lambda: count.exists(), "the job to count")
+    wait_until(lambda: count.exists(), lambda: "the job to count")
     served.stop()
     assert served.process.returncode == 0
     assert "the next `voda up` takes them over" in (home.folder / "up.log").read_text()
     seen = int(count.read_text())
-    until(lambda: int(count.read_text() or seen) > seen, "the job to go on")
+    wait_until(lambda: int(count.read_text() or seen) > seen, lambda: "the job to go on")
 
 
 def test_ends_of_jobs_when_a_job_cannot_start_name_the_command(home: Home) -> None:
@@ -186,7 +178,7 @@ def test_ends_of_jobs_when_a_job_cannot_start_name_the_command(home: Home) -> No
     body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"] = ["/no/such/program"]
     body["spec"]["runPolicy"] = {"backoffLimit": 0}
     served.ask("POST", "/api/v1/jobs", body)
-    until(lambda: phase(served, "nowhere") == "Failed", "the job to fail")
+    wait_until(lambda: phase(served, "nowhere") == "Failed", lambda: "the job to fail")
     assert "/no/such/program" in served.get("/api/v1/jobs/nowhere")["message"]
 
 
@@ -194,7 +186,7 @@ def test_log_when_jobs_came_and_went_verifies(home: Home) -> None:
     served = home.up()
     for number in range(3):
         submit(served, f"job-{number}", COUNTING.format(most=5), least=1, most=2)
-    until(lambda: all(phase(served, f"job-{n}") == "Completed" for n in range(3)), "the jobs to complete")
+    wait_until(lambda: all(phase(served, f"job-{n}") == "Completed" for n in range(3)), lambda: "the jobs to complete")
     served.stop()
     verified = home.voda("replay", str(home.folder / "voda.db"), "--verify", "-o", "json")
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -221,12 +213,12 @@ def test_voda_when_asked_to_listen_to_the_network_without_tokens_refuses(home: H
 def test_training_process_when_voda_dies_keeps_no_lock_of_it(home: Home) -> None:
     served = home.up()
     submit(served, "keeper", "sleep 60")
-    until(lambda: phase(served, "keeper") == "Running", "the job to start")
+    wait_until(lambda: phase(served, "keeper") == "Running", lambda: "the job to start")
     os.kill(served.pid, signal.SIGKILL)
     served.process.wait(timeout=WAIT_S)
     served = home.up()
     served.ask("DELETE", "/api/v1/jobs/keeper")
-    until(lambda: phase(served, "keeper") == "Canceled", "the job to be canceled")
+    wait_until(lambda: phase(served, "keeper") == "Canceled", lambda: "the job to be canceled")
 
 
 @pytest.mark.postgres
@@ -235,7 +227,7 @@ def test_log_when_kept_in_postgres_serves_as_well(home: Home, postgres_database:
     assert migrated.returncode == 0, migrated.stderr
     served = home.up("--log", postgres_database)
     submit(served, "hello", "echo hello")
-    until(lambda: phase(served, "hello") == "Completed", "the job to complete")
+    wait_until(lambda: phase(served, "hello") == "Completed", lambda: "the job to complete")
     assert not (home.folder / "voda.db").exists()
     served.stop()
 

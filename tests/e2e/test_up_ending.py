@@ -3,25 +3,18 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.served import manifest, start
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 GRACE_S = 45
 STUBBORN = 'trap "" TERM; echo $$$$ > "$VODA_JOB_DIR/pid"; while :; do sleep 0.1; done'
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.perf_counter() + WAIT_S
-    while not is_so():
-        assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -31,9 +24,9 @@ def test_voda_when_told_to_end_twice_does_not_wait_for_who_ignores_it(tmp_path: 
     body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_S
     served.ask("POST", "/api/v1/jobs", body)
     pid = tmp_path / "jobs" / "stubborn" / "pid"
-    until(lambda: pid.exists() and pid.read_text().strip(), "the job to start")
+    wait_until(lambda: pid.exists() and pid.read_text().strip(), lambda: "the job to start")
     served.process.send_signal(number)
-    until(lambda: "halting the jobs" in (tmp_path / "up.log").read_text(), "voda to hear it")
+    wait_until(lambda: "halting the jobs" in (tmp_path / "up.log").read_text(), lambda: "voda to hear it")
     time.sleep(0.3)
     assert served.process.poll() is None
     told_at = time.perf_counter()
@@ -47,5 +40,5 @@ def test_voda_when_told_to_end_twice_does_not_wait_for_who_ignores_it(tmp_path: 
     os.kill(int(pid.read_text()), signal.SIGKILL)
     served = start(tmp_path, "--port", "0", "--slots", "1", "--ratelimit", "0")
     served.ask("DELETE", "/api/v1/jobs/stubborn")
-    until(lambda: served.get("/api/v1/jobs/stubborn")["phase"] == "Canceled", "the job to be canceled")
+    wait_until(lambda: served.get("/api/v1/jobs/stubborn")["phase"] == "Canceled", lambda: "the job to be canceled")
     served.stop()

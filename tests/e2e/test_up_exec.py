@@ -5,13 +5,13 @@ import pty
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.served import Served, command, environment, manifest, start
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 WAIT_S = 60.0
@@ -48,7 +48,7 @@ class Machine:
     def pid(self) -> int:
         """Return the id of the process that HOLD becomes."""
         path = self.home / "jobs" / "held" / "pid"
-        until(lambda: path.exists() and path.read_text().strip(), "the command to begin")
+        wait_until(lambda: path.exists() and path.read_text().strip(), lambda: "the command to begin")
         return int(path.read_text())
 
 
@@ -59,13 +59,6 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield made
     finally:
         made.served.stop()
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.perf_counter() + WAIT_S
-    while not is_so():
-        assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}"
-        time.sleep(0.05)
 
 
 def is_gone(pid: int) -> bool:
@@ -99,7 +92,7 @@ def test_command_ends_with_control_c_with_its_job_and_with_voda_itself(machine: 
     pid = machine.pid()
     running.send_signal(signal.SIGINT)
     assert running.wait(WAIT_S) == 130
-    until(lambda: is_gone(pid), "the command to end")
+    wait_until(lambda: is_gone(pid), lambda: "the command to end")
 
     (machine.home / "jobs" / "held" / "pid").unlink()
     running = machine.begin("exec", "@held", "--", "sh", "-c", HOLD)
@@ -107,16 +100,16 @@ def test_command_ends_with_control_c_with_its_job_and_with_voda_itself(machine: 
     machine.served.kill()
     assert running.wait(WAIT_S) == 125
     assert "was lost" in (machine.home / "errors").read_text()
-    until(lambda: is_gone(pid), "the command to end")
+    wait_until(lambda: is_gone(pid), lambda: "the command to end")
     machine.served = start(machine.home, "--port", "0", "--ratelimit", "0", "--slots", "2", "--halt-on-exit")
 
-    until(lambda: machine.run("exec", "@held", "--", "true")[0] == 0, "the job to be taken over")
+    wait_until(lambda: machine.run("exec", "@held", "--", "true")[0] == 0, lambda: "the job to be taken over")
     (machine.home / "jobs" / "held" / "pid").unlink()
     running = machine.begin("exec", "@held", "--", "sh", "-c", HOLD)
     pid = machine.pid()
     machine.served.ask("DELETE", "/api/v1/jobs/held")
     assert running.wait(WAIT_S) != 0
-    until(lambda: is_gone(pid), "the command to end")
+    wait_until(lambda: is_gone(pid), lambda: "the command to end")
     status, _, errors = machine.run("exec", "@held", "--", "true")
     assert (status, "job held is Canceled" in errors) == (125, True), errors
 

@@ -6,8 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.accounts import as_account, passable_folder
+from tests.waiting import wait_until
 from voda.client import Client, NotAllowed
 
 pytestmark = pytest.mark.slow
@@ -77,13 +77,6 @@ def machine() -> Iterator[Machine]:
             made.served.stop()
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.perf_counter() + WAIT_S
-    while not is_so():
-        assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}"
-        time.sleep(0.05)
-
-
 def outcome(path: Path) -> str:
     """Return what comes of opening a file, or of listing a folder."""
     try:
@@ -138,7 +131,9 @@ def test_job_runs_as_its_user_and_reaches_neither_token_nor_log_nor_the_rights_o
     tries = f"id -un; for file in admin.token voda.db secret; do cat {machine.home}/$file || echo $file is shut; done"
     token = f'printf "%s" "$VODA_JOB_TOKEN" | head -c 11; echo; touch {machine.home}/mine || echo nothing is made'
     assert machine.ask("daemon", "POST", "/api/v1/jobs", manifest("tries", f"{tries}; {token}"))[0] == 201
-    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/tries")[1]["phase"] == "Completed", "the job to end")
+    wait_until(
+        lambda: machine.ask("daemon", "GET", "/api/v1/jobs/tries")[1]["phase"] == "Completed", lambda: "the job to end"
+    )
     _, printed = machine.ask("daemon", "GET", "/api/v1/jobs/tries/logs")
     lines = [line for line in str(printed).splitlines() if "Permission denied" not in line]
     shut = ["admin.token is shut", "voda.db is shut", "secret is shut"]
@@ -147,7 +142,9 @@ def test_job_runs_as_its_user_and_reaches_neither_token_nor_log_nor_the_rights_o
 
 def test_command_beside_a_job_runs_as_the_jobs_user_and_for_nobody_else(machine: Machine) -> None:
     assert machine.ask("daemon", "POST", "/api/v1/jobs", manifest("mine", "sleep 600"))[0] == 201
-    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Running", "the job to run")
+    wait_until(
+        lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Running", lambda: "the job to run"
+    )
     socket_url = f"unix://{machine.home}/voda.sock"
     who = ["sh", "-c", f"id -un; pwd; cat {machine.home}/admin.token || echo shut"]
 
@@ -194,7 +191,9 @@ def test_root_who_deletes_the_job_of_a_user_by_its_bare_name_is_told_whose_it_is
         " or give --yes\n"
     )
     assert machine.voda("delete", "daemon/mine") == "mine is being canceled\n"
-    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Canceled", "the job to end")
+    wait_until(
+        lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Canceled", lambda: "the job to end"
+    )
     # A name means one's own job first: that of daemon, though nobody's is live.
     assert machine.ask("nobody", "POST", "/api/v1/jobs", manifest("mine", "sleep 600"))[1]["job"]["job_id"] == "mine-2"
     owned = [machine.ask(user, "GET", "/api/v1/jobs/mine")[1]["job_id"] for user in ("daemon", "nobody")]

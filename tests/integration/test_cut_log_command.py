@@ -15,11 +15,6 @@ from voda.log.archive.archive import Archive
 
 
 @pytest.fixture
-def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
-    return Voda(monkeypatch, capfd)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A log that once had 60 events."""
     (tmp_path / "work").mkdir()

@@ -14,11 +14,6 @@ from voda.log.factory import open_store
 
 
 @pytest.fixture
-def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
-    return Voda(monkeypatch, capfd)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A log of four events."""
 

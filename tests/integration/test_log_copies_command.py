@@ -40,11 +40,6 @@ def append(place: Path, event_id: str, *, at: float = 0.0) -> None:
 
 
 @pytest.fixture
-def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
-    return Voda(monkeypatch, capfd)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A log of four events in two streams."""
     asyncio.run(fill(tmp_path / "log.db", 4))

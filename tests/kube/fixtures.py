@@ -1,10 +1,16 @@
 """Fixtures: control planes of the test session, and a world of each test on one of them.
 
-Rule: MPIJob v2beta1 and v1 share one name, so each has a control plane of its own, started when first asked for.
+Rules: MPIJob v2beta1 and v1 share one name, so each has a control plane of its own, started when first asked for. A
+process of the tests runs those of one family at a time: an idle one takes 3 % of a core.
 """
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -22,45 +28,102 @@ from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.stand_in_world import StandInWorld
 
+Start = Callable[[], AbstractContextManager[Any]]
+
+
+@contextmanager
+def _plane(*definitions: str) -> Iterator[ControlPlane]:
+    plane = running(controllers=True, scheduler=True, definitions=definitions)
+    try:
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(plane.folder, ignore_errors=True)
+
+
+_FAMILIES: Final[Mapping[str, Mapping[str, Start]]] = {
+    "stand-ins": {
+        "control_plane": partial(_plane, MPI_V2, PYTORCH, JOB_STATES),
+        "control_plane_v1": partial(_plane, MPI_V1, PYTORCH, JOB_STATES),
+    },
+    "operators": {"cluster": cluster_with_peers, "cluster_v1": partial(cluster_with_peers, mpijob_v1=True)},
+    "jobs": {"jobs_cluster": cluster_of_jobs, "trainjobs_cluster": cluster_of_trainjobs},
+}
+_ORDER: Final = ("operators", "", "stand-ins", "jobs")
+"""The longest file is one of the operators'; "" are files that need none of these, or start their own."""
+
+
+class Clusters:
+    """Those that run, all of one family."""
+
+    def __init__(self) -> None:
+        self._family = ""
+        self._running: dict[str, Any] = {}
+        self._ends = ExitStack()
+
+    def of(self, family: str, name: str) -> Any:
+        """Return a cluster that runs; those of other families end."""
+        if family != self._family:
+            self.close()
+            self._family = family
+        if name not in self._running:
+            self._running[name] = self._ends.enter_context(_FAMILIES[family][name]())
+        return self._running[name]
+
+    def close(self) -> None:
+        """End all."""
+        self._running.clear()
+        self._ends.close()
+
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def clusters() -> Iterator[Clusters]:
+    """The control planes of this process."""
+    made = Clusters()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def control_plane(clusters: Clusters) -> ControlPlane:
     """A control plane that serves MPIJob v2beta1 and PyTorchJob."""
-    yield from _session(MPI_V2, PYTORCH, JOB_STATES)
+    made: ControlPlane = clusters.of("stand-ins", "control_plane")
+    return made
 
 
-@pytest.fixture(scope="session")
-def control_plane_v1() -> Iterator[ControlPlane]:
+@pytest.fixture
+def control_plane_v1(clusters: Clusters) -> ControlPlane:
     """A control plane that serves MPIJob v1 and PyTorchJob."""
-    yield from _session(MPI_V1, PYTORCH, JOB_STATES)
+    made: ControlPlane = clusters.of("stand-ins", "control_plane_v1")
+    return made
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[PeeredCluster]:
+@pytest.fixture
+def cluster(clusters: Clusters) -> PeeredCluster:
     """A control plane with kwok, mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob)."""
-    with cluster_with_peers() as made:
-        yield made
+    made: PeeredCluster = clusters.of("operators", "cluster")
+    return made
 
 
-@pytest.fixture(scope="session")
-def cluster_v1() -> Iterator[PeeredCluster]:
+@pytest.fixture
+def cluster_v1(clusters: Clusters) -> PeeredCluster:
     """A control plane with kwok and training-operator (MPIJob v1 and PyTorchJob)."""
-    with cluster_with_peers(mpijob_v1=True) as made:
-        yield made
+    made: PeeredCluster = clusters.of("operators", "cluster_v1")
+    return made
 
 
-@pytest.fixture(scope="session")
-def jobs_cluster() -> Iterator[PeeredCluster]:
+@pytest.fixture
+def jobs_cluster(clusters: Clusters) -> PeeredCluster:
     """A control plane with kwok and no operator."""
-    with cluster_of_jobs() as made:
-        yield made
+    made: PeeredCluster = clusters.of("jobs", "jobs_cluster")
+    return made
 
 
-@pytest.fixture(scope="session")
-def trainjobs_cluster() -> Iterator[PeeredCluster]:
+@pytest.fixture
+def trainjobs_cluster(clusters: Clusters) -> PeeredCluster:
     """A control plane with kwok, the JobSet controller and Kubeflow Trainer."""
-    with cluster_of_trainjobs() as made:
-        yield made
+    made: PeeredCluster = clusters.of("jobs", "trainjobs_cluster")
+    return made
 
 
 @pytest.fixture
@@ -105,10 +168,17 @@ async def stand_in_world_v1(control_plane_v1: ControlPlane) -> AsyncIterator[Sta
         yield made
 
 
-def _session(*definitions: str) -> Iterator[ControlPlane]:
-    plane = running(controllers=True, scheduler=True, definitions=definitions)
-    try:
-        yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(plane.folder, ignore_errors=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files that need the same family follow each other, those of most tests first."""
+    counts: Counter[Path] = Counter(item.path for item in items)
+    needed: defaultdict[Path, set[str]] = defaultdict(set)
+    for item in items:
+        needed[item.path] |= _families(set(getattr(item, "fixturenames", ())))
+    places = {path: max(map(_ORDER.index, families or {""})) for path, families in needed.items()}
+    items.sort(key=lambda item: (places[item.path], -counts[item.path], item.path))
+
+
+def _families(fixtures: Set[str]) -> Set[str]:
+    # The world of a kind asks for its cluster only when it is made.
+    in_need = {"jobs"} if "kind_world" in fixtures else set()
+    return in_need | {family for family, starts in _FAMILIES.items() if fixtures & starts.keys()}

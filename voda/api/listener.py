@@ -20,6 +20,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
+from msgspec import json
 
 from voda.api.admission import SHARED, CallerLimits, ConnectionTable
 from voda.api.origin_check import LISTEN_HOST
@@ -40,21 +41,34 @@ _ANYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _HEAD_BYTES: Final = 16_384
 """Longest line of a request's head."""
 _HEADERS: Final = 100
+_UNFINISHED_BYTES: Final = 65_536
+"""Most that is kept of a head that has not ended: of all connections together no more than a service can bear."""
 _CHECKS: Final = 10
-_PROBLEM: Final = (
-    b'{"title":"Service Unavailable","status":503,"detail":"too many callers are connected to this server: try'
-    b' again in a moment, or close idle connections"}'
+
+
+def _refusal(status: int, title: str, detail: str, more: str = "") -> bytes:
+    problem = json.encode({"title": title, "status": status, "detail": detail})
+    head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(problem)}\r\n"
+    return f"{head}{more}Connection: close\r\n\r\n".encode() + problem
+
+
+_TOO_MANY: Final = _refusal(
+    503,
+    "Service Unavailable",
+    "too many callers are connected to this server: try again in a moment, or close idle connections",
+    "Retry-After: 1\r\n",
 )
-_TOO_MANY: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
-    b"Retry-After: 1\r\nConnection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
+_TOO_LONG: Final = _refusal(
+    431,
+    "Request Header Fields Too Large",
+    f"the head of the request is longer than {_UNFINISHED_BYTES:,} bytes: send fewer or shorter headers",
 )
 
 
 class TimedConnection(RequestHandler):
     """One connection that knows for how long the other side has kept it waiting."""
 
-    __slots__ = ("_asking_since", "_is_busy", "_stuck_since", "_table", "lost", "peer")
+    __slots__ = ("_asking_since", "_begun", "_head_bytes", "_is_busy", "_stuck_since", "_table", "lost", "peer")
 
     def __init__(
         self, server: web.Server, loop: asyncio.AbstractEventLoop, table: "ConnectionTable[TimedConnection]"
@@ -78,6 +92,8 @@ class TimedConnection(RequestHandler):
         self.peer: Peer | None = None
         """The process that asks over the Unix socket; None over TCP."""
         self._is_busy = False
+        self._begun = self._head_bytes = 0
+        """Requests that began, and bytes that came of the next one's head."""
         self._asking_since: float | None = None
         """When waiting for a request's head began; None while no head is due."""
         self._stuck_since: float | None = None
@@ -102,10 +118,17 @@ class TimedConnection(RequestHandler):
         _log.debug("too many connections: closed peer=%s", self.peername)
         if self.transport is None:
             return
-        if self._asking_since is None or self.transport.get_write_buffer_size():
+        if self._asking_since is None:
             self.transport.abort()
         else:
-            self.transport.write(_TOO_MANY)
+            self._refuse(_TOO_MANY)
+
+    def _refuse(self, answer: bytes) -> None:
+        """Close the connection with an answer, if the other side takes it at once."""
+        if self.transport is None or self.transport.get_write_buffer_size():
+            self.force_close()
+        else:
+            self.transport.write(answer)
             self.transport.close()
 
     def held(self, *, is_admin: bool) -> AbstractContextManager[None]:
@@ -116,6 +139,11 @@ class TimedConnection(RequestHandler):
         if self._asking_since is None and not self._is_busy:
             self._asking_since = self._loop.time()
         super().data_received(data)
+        # Behind a request whose head has arrived come its body, and others that wait their turn.
+        is_due = not self._is_busy and self._request_count == self._begun
+        self._head_bytes = self._head_bytes + len(data) if is_due else 0
+        if self._head_bytes > _UNFINISHED_BYTES:
+            self._refuse(_TOO_LONG)
 
     def pause_writing(self) -> None:
         self._stuck_since = self._loop.time()
@@ -127,7 +155,7 @@ class TimedConnection(RequestHandler):
 
     def begin(self) -> None:
         """Mark that a request's head has arrived."""
-        self._is_busy, self._asking_since = True, None
+        self._is_busy, self._asking_since, self._begun = True, None, self._begun + 1
 
     def end(self) -> None:
         self._is_busy = False

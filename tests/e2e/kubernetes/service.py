@@ -20,6 +20,7 @@ from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, SettingsChanged, WorkerExited
 from voda.log.factory import open_log
+from voda.projections.job_record import JobRecord
 from voda.timetravel.verify import verify
 
 F = TypeVar("F", bound=AnyFact)
@@ -41,6 +42,12 @@ class Voda:
     def job(self, job_id: str) -> Job | None:
         """Return a live job."""
         return self.service.jobs.by_id().get(job_id)
+
+    def record(self, name: str) -> JobRecord:
+        """Return what the log says of a job, by its name."""
+        record = self.service.view.job_registry.job(self.id(name))
+        assert record is not None
+        return record
 
     def nodes(self, job_id: str) -> Sequence[str]:
         """Return the nodes of a live job's workers, by index."""

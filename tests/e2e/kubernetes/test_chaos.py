@@ -25,7 +25,6 @@ from voda.domain.job import Phase
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
-from voda.log.sql.postgres import PostgresDatabase
 from voda.operator.status.job_states import state_of
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
@@ -34,13 +33,6 @@ from voda.projections.live import LiveCluster
 _POOL = "v100"
 _STEPS = 60
 _CALM_S = DEADLINE_S
-
-
-@pytest.fixture
-async def log(postgres_database: str) -> str:
-    """An empty log that replicas share."""
-    await PostgresDatabase.migrate(postgres_database)
-    return postgres_database
 
 
 @pytest.fixture

@@ -12,14 +12,6 @@ from tests.e2e.kubernetes.service import refuse_unlike
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from tests.relay import Relay, relayed
-from voda.log.sql.postgres import PostgresDatabase
-
-
-@pytest.fixture
-async def log(postgres_database: str) -> str:
-    """An empty log that replicas share."""
-    await PostgresDatabase.migrate(postgres_database)
-    return postgres_database
 
 
 @pytest.fixture

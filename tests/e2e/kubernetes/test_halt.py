@@ -2,21 +2,14 @@
 
 from pathlib import Path
 
-from tests.e2e.kubernetes.service import Voda, voda
+from tests.e2e.kubernetes.service import voda
 from tests.kube.client import JOB_STATES
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
-from voda.projections.job_record import JobRecord
 
 ANN = Caller(user="ann", role="admin")
-
-
-def record_of(it: Voda, name: str) -> JobRecord:
-    record = it.service.view.job_registry.job(it.id(name))
-    assert record is not None
-    return record
 
 
 async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tmp_path: Path) -> None:
@@ -24,7 +17,7 @@ async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tm
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("a", 2)
-        await halt(it.service.backend.journal, record_of(it, "a"), ANN, reason="maintenance")
+        await halt(it.service.backend.journal, it.record("a"), ANN, reason="maintenance")
         await it.until_runs("a", 0)
 
         async def tells() -> bool:
@@ -36,7 +29,7 @@ async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tm
         await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("b", 2)
         await it.until_runs("a", 0)
-        await resume(it.service.backend.journal, record_of(it, "a"), ANN)
+        await resume(it.service.backend.journal, it.record("a"), ANN)
         await it.until_runs("a", 2)
         await world.end_launcher("a")
         await it.until_ended("a", "Completed")

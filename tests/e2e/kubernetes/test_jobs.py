@@ -21,7 +21,6 @@ from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
 from voda.events.types import ActionFailed, JobCancelRequested, WorkerExited
 from voda.manifests.parse import parse
 from voda.programs.program_manifest import ProgramJob, program_manifest
-from voda.projections.job_record import JobRecord
 
 __all__ = ["kind_world"]
 ANN = Caller(user="ann", role="admin")
@@ -211,15 +210,15 @@ async def test_halted_object_has_no_pods_until_it_is_resumed_and_is_deleted_when
     async with voda(world, tmp_path) as it:
         await world.submit(kind.make("a", world.namespace, 1, least=1, most=2))
         await it.until_runs("a", 2)
-        await halt(it.service.backend.journal, record_of(it, "a"), ANN, reason="maintenance")
+        await halt(it.service.backend.journal, it.record("a"), ANN, reason="maintenance")
         await it.until_runs("a", 0)
         await world.until_gone("a")
         await world.submit(kind.make("b", world.namespace, 1, least=1, most=1))
         await it.until_runs("b", 1)
         assert await world.pods_of("a") == []
-        await resume(it.service.backend.journal, record_of(it, "a"), ANN)
+        await resume(it.service.backend.journal, it.record("a"), ANN)
         await it.until_runs("a", 1)
-        await cancel(it.service.backend.journal, record_of(it, "a"), ANN)
+        await cancel(it.service.backend.journal, it.record("a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")
         assert await world.client.find(kind.resource, "a", world.namespace) is None
@@ -299,12 +298,6 @@ async def test_job_when_suspended_by_hand_is_resumed(jobs_world: JobsWorld, tmp_
         await world.client.patch(api.JOBS, (world.namespace, "a"), {"spec": {"suspend": True}})
         await world.until_it_is(lambda: has_others(world, "a", before))
         await it.until_runs("a", 2)
-
-
-def record_of(it: Voda, name: str) -> JobRecord:
-    record = it.service.view.job_registry.job(it.id(name))
-    assert record is not None
-    return record
 
 
 async def is_off(it: Voda, name: str, node: str) -> bool:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.e2e.kubernetes.service import voda
-from tests.e2e.kubernetes.test_jobs import ANN, record_of
+from tests.e2e.kubernetes.test_jobs import ANN
 from tests.e2e.kubernetes.test_jobs_submitted import submit
 from tests.kube import client as api
 from tests.kube.objects import a_jobset, a_trainjob
@@ -43,7 +43,7 @@ async def test_jobset_that_is_submitted_to_voda_is_made_and_goes_when_it_is_canc
         await it.until_runs("a", 3)
         jobset = await world.job("a", "JobSet")
         assert jobset["metadata"]["labels"]["voda.dev/managed"] == "true"
-        await cancel(it.service.backend.journal, record_of(it, "a"), ANN)
+        await cancel(it.service.backend.journal, it.record("a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")
         assert await world.client.find(api.JOBSETS, "a", world.namespace) is None

@@ -16,7 +16,6 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.events.types import LEADERSHIP, JobSubmitted, LeaderElected, PlanAdopted
 from voda.log.factory import open_log
-from voda.log.sql.postgres import PostgresDatabase
 
 Start = Callable[..., Replica]
 
@@ -33,13 +32,6 @@ async def start(world: World, tmp_path: Path) -> AsyncIterator[Start]:
     yield start
     for replica in started:
         replica.kill()
-
-
-@pytest.fixture
-async def log(postgres_database: str) -> str:
-    """An empty log that replicas share."""
-    await PostgresDatabase.migrate(postgres_database)
-    return postgres_database
 
 
 async def ask(replica: Replica, path: str, body: Any = None) -> Any:

@@ -132,6 +132,30 @@ async def test_head_when_it_comes_slowly_is_cut_off(sent: bytes) -> None:
     assert b"200" not in answer
 
 
+@pytest.mark.parametrize("before", [b"", b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_head_when_it_has_too_much_and_no_end_is_refused_at_once(before: bytes) -> None:
+    line = b"X: " + b"y" * 8_000 + b"\r\n"
+    async with a_service() as service, connected(service.url) as (reader, writer):
+        if before:
+            writer.write(before)
+            assert b"200" in await reader.readuntil(b"}")
+        writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n" + line * 9)
+        answer = await until_closed(reader)
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"longer than 65,536 bytes" in answer
+
+
+async def test_head_when_it_is_long_but_ends_is_answered_and_no_body_counts_as_one() -> None:
+    line, body = b"X: " + b"y" * 8_000 + b"\r\n", b" " * 500_000
+    async with a_service() as service, connected(service.url) as (reader, writer):
+        for piece in (b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n", *[line] * 7, b"\r\n"):
+            writer.write(piece)
+            await writer.drain()
+        assert b"200" in await reader.readuntil(b"}")
+        writer.write(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert (await reader.readuntil(b"\r\n")).split()[1] in (b"400", b"415", b"422")
+
+
 async def test_head_when_slow_after_a_good_request_is_cut_off() -> None:
     async with (
         a_service(limits=CallerLimits(request_s=0.5, idle_s=60)) as service,

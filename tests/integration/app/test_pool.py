@@ -8,14 +8,13 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.pool_loops import LogStage
 from tests.reasons import said
 from tests.waiting import until
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
 from voda.concurrency import single_error
 from voda.controller import pool_loop as loop_of_a_pool
-from voda.controller.controller import Controller
-from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced, InvalidInput, StoreNotWritable, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, linear_speedup
@@ -32,9 +31,7 @@ from voda.events.types import (
 )
 from voda.log.append_plan import Append
 from voda.log.memory import MemoryStore
-from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
-from voda.reconcilers.watcher import Watcher
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -91,30 +88,16 @@ class Clumsy:
         return POLICIES.choose("fifo").allocate(view, now)
 
 
-class Stage:
+class Stage(LogStage):
     """A pool of one node with two GPUs, where everything but the loop can be broken."""
+
+    store: FullStore
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         self.clock = SystemClock()
         self.store = FullStore()
         self.cluster = ShyCluster([a_node("n1", gpus=2)], now=self.clock.now)
-        watcher = Watcher(store=self.store, clock=self.clock)
-        self.loop = PoolLoop(
-            clock=self.clock,
-            cluster=self.cluster,
-            controller=Controller(
-                pool="default",
-                store=self.store,
-                clock=self.clock,
-                policies=lambda name: policies.get(name) or POLICIES.choose(name),
-                placers=PLACERS.choose,
-            ),
-            watcher=watcher,
-        )
-
-    async def add(self, data: AnyFact) -> None:
-        fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
-        await self.store.append(data.stream, ANY_VERSION, [fact])
+        self.loop = self.a_loop(self.cluster, policies=lambda name: policies.get(name) or POLICIES.choose(name))
 
     async def submit(self, job_id: str) -> None:
         spec = a_spec(job_id)

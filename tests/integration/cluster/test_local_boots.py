@@ -2,14 +2,13 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import until
 from voda import process_table
 from voda.cluster.local.folder import JobFolder
@@ -19,12 +18,6 @@ from voda.process_table import marked_processes
 
 _CHECKPOINTS = f"trap 'echo saved; exit 0' TERM; echo up; {FOREVER}"
 _ONCE = {"policy": {"backoff_limit": 0}}
-
-
-@pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with a_ground(tmp_path) as ground:
-        yield ground
 
 
 @pytest.fixture

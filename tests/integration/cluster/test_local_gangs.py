@@ -3,14 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
+from tests.local_jobs import FOREVER, Ground, a_torch_job
 from tests.waiting import until
 from voda.cluster.local.folder import JobFolder
 from voda.events.types import JobCompleted, ProgramFailed, WorkerExited
@@ -19,12 +15,6 @@ from voda.process_table import marked_processes
 
 # Each notes for how many it was started, and ends badly when it is told to, as torchrun does.
 _AGENT = f"trap 'sleep 0.2; exit 1' TERM; echo up $PET_NODE_RANK of $PET_NNODES; {FOREVER}"
-
-
-@pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with a_ground(tmp_path) as ground:
-        yield ground
 
 
 async def start(ground: Ground, script: str, workers: int = 2, **fields: Any) -> None:

@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,12 +26,6 @@ from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
-
-
-@pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with a_ground(tmp_path) as ground:
-        yield ground
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -12,17 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from voda.cluster.local.outputs import LocalOutputs
 from voda.cluster.local.processes import shim
 from voda.cluster.port import LineTimes
 from voda.domain.errors import InvalidInput, ServerBusy
-
-
-@pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with a_ground(tmp_path) as ground:
-        yield ground
 
 
 async def _all(outputs: LocalOutputs, replica: str, *, tail_bytes: int | None = None, follow: bool = False) -> bytes:

@@ -7,39 +7,22 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.leases import ended
-from tests.virtual_time import now_s, virtually
+from tests.pool_loops import LogStage, LoopClock
+from tests.virtual_time import virtually
 from voda.cluster.port import Observed
-from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced
 from voda.domain.plan import Action
 from voda.domain.state import linear_speedup
-from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, SettingsChanged
+from voda.events.envelope import Event, Fact, Head
+from voda.events.types import JobSubmitted, LeaderElected, PlanAdopted, SettingsChanged
 from voda.log.memory import MemoryStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
-from voda.reconcilers.watcher import Watcher
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e9, speedup=linear_speedup(8))
 _TURNS_AFTER = 20
 """Turns of the loop, after all workers have started, in which what they did is recorded."""
-
-
-class LoopClock:
-    """The loop's own time."""
-
-    def __init__(self) -> None:
-        self._ids = 0
-
-    def now(self) -> float:
-        return round(now_s(), 6)
-
-    def new_id(self) -> str:
-        self._ids += 1
-        return f"{self._ids:x}"
 
 
 class SlowStore(MemoryStore):
@@ -77,7 +60,7 @@ class SlowCluster(SimulatedCluster):
         await asyncio.sleep(0)
 
 
-class Stage:
+class Stage(LogStage):
     """A log and a cluster with eight GPUs, and three jobs that want them."""
 
     def __init__(self) -> None:
@@ -94,18 +77,9 @@ class Stage:
             self.cluster.admit(spec, PROFILE)
             await self.add(JobSubmitted(spec=spec))
 
-    async def add(self, data: AnyFact) -> None:
-        fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
-        await self.store.append(data.stream, ANY_VERSION, [fact])
-
-    def a_loop(self) -> PoolLoop:
-        watcher = Watcher(store=self.store, clock=self.clock)
-        controller = Controller(
-            pool="default", store=self.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose
-        )
-        loop = PoolLoop(clock=self.clock, cluster=self.cluster, controller=controller, watcher=watcher)
-        self.loops.append(loop)
-        return loop
+    def one_more(self) -> PoolLoop:
+        self.loops.append(self.a_loop(self.cluster))
+        return self.loops[-1]
 
     async def follow(self) -> None:
         async for event in self.store.tail(0):
@@ -115,9 +89,6 @@ class Stage:
     def busy(self) -> int:
         """Return the number of GPUs at work."""
         return sum(map(len, self.cluster.workers().values()))
-
-    async def recorded(self, kind: type) -> list[Event]:
-        return [event for event in await self.store.read(0, 10_000) if isinstance(event.data, kind)]
 
 
 async def refuse_disorder(stage: Stage) -> None:
@@ -138,13 +109,13 @@ def test_pool_when_its_leader_is_stopped_at_any_await_is_brought_in_order_by_the
         stage = Stage()
         await stage.begin()
         following = asyncio.get_running_loop().create_task(stage.follow())
-        leading = asyncio.get_running_loop().create_task(stage.a_loop().run("first", 1))
+        leading = asyncio.get_running_loop().create_task(stage.one_more().run("first", 1))
         for _ in range(turns):
             await asyncio.sleep(0)
         was_done = stage.busy() == 8
         await ended(leading)
         assert not stage.loops[0].is_leading
-        next_one = asyncio.get_running_loop().create_task(stage.a_loop().run("second", 2))
+        next_one = asyncio.get_running_loop().create_task(stage.one_more().run("second", 2))
         await asyncio.sleep(70.0)
         await refuse_disorder(stage)
         await ended(next_one)
@@ -162,7 +133,7 @@ def test_standby_when_it_followed_leads_without_reading_the_log_again() -> None:
     async def play() -> None:
         stage = Stage()
         await stage.begin()
-        leader, standby = stage.a_loop(), stage.a_loop()
+        leader, standby = stage.one_more(), stage.one_more()
         make = asyncio.get_running_loop().create_task
         following, leading, warming = make(stage.follow()), make(leader.run("first", 1)), make(standby.follow())
         await asyncio.sleep(5.0)
@@ -187,7 +158,7 @@ def test_loop_when_it_leads_again_after_others_did_goes_on_from_where_they_were(
         stage = Stage()
         await stage.begin()
         following = asyncio.get_running_loop().create_task(stage.follow())
-        loops = [stage.a_loop(), stage.a_loop()]
+        loops = [stage.one_more(), stage.one_more()]
         for epoch in range(1, 7):
             leading = asyncio.get_running_loop().create_task(loops[epoch % 2].run(f"r{epoch % 2}", epoch))
             await asyncio.sleep(3.0)
@@ -208,7 +179,7 @@ def test_loop_when_the_cluster_is_away_at_its_election_keeps_its_epoch() -> None
         await stage.begin()
         stage.cluster.is_away = True
         following = asyncio.get_running_loop().create_task(stage.follow())
-        loop = stage.a_loop()
+        loop = stage.one_more()
         leading = asyncio.get_running_loop().create_task(loop.run("first", 5))
         await asyncio.sleep(10.0)
         assert "the cluster is away" in loop.failure
@@ -228,10 +199,10 @@ def test_loop_when_its_epoch_is_not_the_highest_is_fenced() -> None:
     async def play() -> None:
         stage = Stage()
         await stage.begin()
-        leading = asyncio.get_running_loop().create_task(stage.a_loop().run("first", 5))
+        leading = asyncio.get_running_loop().create_task(stage.one_more().run("first", 5))
         await asyncio.sleep(1.0)
         with pytest.raises(ExceptionGroup) as fenced:
-            await stage.a_loop().run("second", 5)
+            await stage.one_more().run("second", 5)
         assert fenced.group_contains(Fenced)
         await ended(leading)
 

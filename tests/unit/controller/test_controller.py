@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.pool_loops import LogStage
 from tests.reasons import said
 from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
@@ -17,7 +18,7 @@ from voda.domain.job_array import ArrayTask
 from voda.domain.plan import Allocation
 from voda.domain.reasons.outcomes import Promoted, QueueReason, Waits
 from voda.domain.state import ClusterState
-from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import (
     AnyFact,
     ExitCause,
@@ -42,29 +43,25 @@ from voda.events.types import (
 from voda.log.append_plan import Append
 from voda.log.memory import MemoryStore
 from voda.metrics import CONTROLLER_STEP_DURATION, REPLAN_DURATION
-from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
 from voda.timetravel.verify import verify
 
 
-class Stage:
+class Stage(LogStage):
     """A controller on a memory store, with two GPUs and a clock that the test moves."""
+
+    clock: VirtualClock
 
     def __init__(self, policies: Mapping[str, Policy] | None = None, clock: VirtualClock | None = None) -> None:
         self.store = MemoryStore()
         self.clock = clock or VirtualClock(1000.0)
         self.policies = policies or {}
         self.telemetry = RecordingTelemetry()
-        self.controller = self.a_controller()
+        self.controller = self.another()
 
-    def a_controller(self) -> Controller:
-        return Controller(
-            pool="default",
-            store=self.store,
-            clock=self.clock,
-            policies=lambda name: self.policies.get(name) or POLICIES.choose(name),
-            placers=PLACERS.choose,
-            telemetry=self.telemetry,
+    def another(self) -> Controller:
+        return self.a_controller(
+            policies=lambda name: self.policies.get(name) or POLICIES.choose(name), telemetry=self.telemetry
         )
 
     @property
@@ -90,16 +87,9 @@ class Stage:
         await self.add(JobSubmitted(spec=a_spec("again")))
         await self.controller.step()
 
-    async def add(self, data: AnyFact) -> None:
-        fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
-        await self.store.append(data.stream, ANY_VERSION, [fact])
-
     async def step_at(self, instant: float) -> float:
         self.clock.move_to(instant)
         return await self.controller.step()
-
-    async def recorded(self, kind: type) -> list[Event]:
-        return [event for event in await self.store.read(0, 10_000) if isinstance(event.data, kind)]
 
     async def plans(self) -> list[PlanAdopted]:
         return [event.data for event in await self.recorded(PlanAdopted) if isinstance(event.data, PlanAdopted)]
@@ -173,7 +163,7 @@ async def test_leader_that_took_over_does_not_know_whether_the_last_plan_interru
     await stage.begin()
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1100)
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.controller.lead("successor")
     await stage.add(JobSubmitted(spec=a_spec("b")))
     assert await stage.step_at(1101) == 1130
@@ -211,7 +201,7 @@ async def test_canceled_job_without_workers_is_ended_at_once(stage: Stage) -> No
 async def test_many_jobs_are_canceled_in_few_appends() -> None:
     stage = Stage()
     stage.store = store = CountingStore()
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     for number in range(1001):
@@ -276,7 +266,7 @@ class LateStore(MemoryStore):
 async def test_canceled_job_whose_end_arrives_after_it_was_recorded_again_ended_once(is_succeeded: bool) -> None:
     stage = Stage()
     stage.store = store = LateStore()
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a", min_replicas=9, max_replicas=9)))
     await stage.add(JobCancelRequested(job_id="a"))
@@ -286,7 +276,7 @@ async def test_canceled_job_whose_end_arrives_after_it_was_recorded_again_ended_
     assert len(store.under_way) == 1
     store.is_late = False
     if is_succeeded:
-        stage.controller = stage.a_controller()
+        stage.controller = stage.another()
         await stage.controller.lead("somebody else")
     await stage.step_at(1101)
     assert stage.controller.live.cluster.jobs("default") == {}
@@ -297,7 +287,7 @@ async def test_canceled_job_whose_end_arrives_after_it_was_recorded_again_ended_
 
 async def test_former_leader_is_refused_by_the_store(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
-    successor = stage.a_controller()
+    successor = stage.another()
     assert await successor.lead("somebody else") == 2
     await stage.add(JobSubmitted(spec=a_spec("a")))
     with pytest.raises(Fenced, match="epoch 1 was followed by epoch 2"):
@@ -311,7 +301,7 @@ async def test_new_leader_knows_what_the_old_one_decided(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1100)
-    successor = stage.a_controller()
+    successor = stage.another()
     await successor.lead("somebody else")
     await successor.step()
     assert len(await stage.plans()) == 1
@@ -425,7 +415,7 @@ class FlakyStore(MemoryStore):
 async def test_decision_when_the_store_did_not_answer_is_made_once_and_the_next_one_too(records_first: bool) -> None:
     stage = Stage()
     stage.store = store = FlakyStore()
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     store.fails, store.records_first = True, records_first
@@ -464,7 +454,7 @@ async def test_leader_whose_predecessors_clock_was_ahead_does_not_wait_for_its_t
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(9000)
     stage.clock = VirtualClock(2000.0, prefix="later-")
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.controller.lead("successor")
     await stage.add(JobSubmitted(spec=a_spec("b")))
     await stage.step_at(2001)
@@ -485,7 +475,7 @@ async def test_lead_when_the_epoch_is_not_higher_than_the_stream_s_is_fenced(sta
     await stage.controller.lead("me", 7)
     before = await stage.store.position()
     with pytest.raises(Fenced):
-        await stage.a_controller().lead("other", epoch)
+        await stage.another().lead("other", epoch)
     assert await stage.store.position() == before
 
 
@@ -517,7 +507,7 @@ class DeafStore(MemoryStore):
 
 async def test_lead_when_the_answer_to_the_election_was_lost_is_elected_once(stage: Stage) -> None:
     stage.store = store = DeafStore()
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     store.loses_answers = True
     with pytest.raises(StoreUnavailable):
         await stage.controller.lead("me", 7)
@@ -530,7 +520,7 @@ async def test_lead_when_the_answer_to_the_election_was_lost_is_elected_once(sta
 
 async def test_lead_when_asked_again_after_another_took_over_is_fenced(stage: Stage) -> None:
     await stage.controller.lead("me", 7)
-    await stage.a_controller().lead("other", 8)
+    await stage.another().lead("other", 8)
     with pytest.raises(Fenced):
         await stage.controller.lead("me", 7)
     # Elected anew, it leads again, and with all that it knows.
@@ -543,7 +533,7 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1100)
-    standby = stage.a_controller()
+    standby = stage.another()
     await standby.warm()
     live, cluster = standby.live, standby.live.cluster
     await take_snapshots(stage.store, [stage.controller.live], stage.controller.live.position)
@@ -551,7 +541,7 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     await standby.lead("other", 2)
     assert (standby.live, standby.live.cluster) == (live, cluster)
     assert standby.live.position == await stage.store.position()
-    fresh = stage.a_controller()
+    fresh = stage.another()
     await fresh.warm()
     assert fresh.live.state_hash() == standby.live.state_hash()
 
@@ -591,7 +581,7 @@ async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_cras
 ) -> None:
     stage = Stage()
     stage.store = store = CrashingStore()
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.begin(ratelimit_s=0)
     for job_id, after in {"a": "", "b": "a", "c": "b", "d": "c"}.items():
         spec = a_spec(job_id, after=(Dependency(job_id=after),) if after else ())
@@ -604,7 +594,7 @@ async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_cras
     store.crashes_at, store.records_first = crashes_at, records_first
     with pytest.raises(StoreUnavailable):
         await stage.step_at(1200)
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.controller.lead("another")
     await stage.step_at(1201)
     requests = [event.data for event in await stage.recorded(JobCancelRequested)]
@@ -667,7 +657,7 @@ async def test_workers_of_a_node_that_says_fewer_gpus_when_its_grace_ends_are_as
     assert await stage.controller.step() == 1070.0
     assert stage.controller.live.cluster.plan("default").placement == {"a": ("n1", "n1")}
     # Whoever leads by then knows from the log since when.
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     stage.clock.move_to(1030.0)
     await stage.controller.lead("another")
     assert await stage.step_at(1031.0) == 1070.0
@@ -744,7 +734,7 @@ class TickingClock(VirtualClock):
 async def test_plan_that_depends_on_the_time_is_recorded_at_the_instant_of_its_decision(looks: int) -> None:
     stage = Stage()
     stage.clock = clock = TickingClock(1000.0)
-    stage.controller = stage.a_controller()
+    stage.controller = stage.another()
     await stage.begin(ratelimit_s=0.0)
     for job_id, priority in (("low", 0), ("high", 9)):
         await stage.add(JobSubmitted(spec=a_spec(job_id, min_replicas=2, max_replicas=2, priority=priority)))

@@ -1,13 +1,11 @@
 """A job of several pools starts in the first one that has room for it, and stays there."""
 
 from tests.builders import a_node, a_spec
+from tests.pool_loops import LogStage
 from tests.reasons import said
 from voda.clock import VirtualClock
-from voda.controller.controller import Controller
 from voda.domain.job import Phase
-from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import (
-    AnyFact,
     JobChanged,
     JobCompleted,
     JobSubmitted,
@@ -18,8 +16,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.timetravel.job_explanation import LoggedSubmission, decisions_on
 from voda.timetravel.verify import verify
@@ -27,15 +23,14 @@ from voda.timetravel.verify import verify
 POOLS = {"a100": "", "v100": "", "h100": ""}
 
 
-class Stage:
+class Stage(LogStage):
     """A controller for each of three pools; `h100` has no node."""
+
+    clock: VirtualClock
 
     def __init__(self) -> None:
         self.store, self.clock = MemoryStore(), VirtualClock(1_000.0)
-        self.controllers = [
-            Controller(pool=pool, store=self.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose)
-            for pool in POOLS
-        ]
+        self.controllers = [self.a_controller(pool=pool) for pool in POOLS]
 
     async def begin(self) -> None:
         for pool, node in (("a100", "a1"), ("v100", "v1")):
@@ -48,11 +43,6 @@ class Stage:
         await self.settle()
         for pool, node in (("a100", "a1"), ("v100", "v1")):
             await self.add(WorkerStarted(job_id=f"fills-{pool}", workers=dict.fromkeys(range(4), node)))
-
-    async def add(self, *facts: AnyFact) -> None:
-        for data in facts:
-            fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
-            await self.store.append(data.stream, ANY_VERSION, [fact])
 
     async def settle(self) -> None:
         for _ in range(6):

@@ -4,19 +4,13 @@ import asyncio
 
 from tests.builders import a_node, a_spec
 from tests.leases import ended
-from tests.unit.controller.test_pool_loop_resync import LoopClock
+from tests.pool_loops import LogStage, LoopClock
 from tests.unit.planner.virtual_clusters.pools import some_cells
 from tests.virtual_time import virtually
-from voda.controller.controller import Controller
-from voda.controller.pool_loop import PoolLoop
 from voda.domain.plan import Action, HaltJob, ResizeJob
 from voda.domain.state import linear_speedup
-from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobSubmitted, SettingsChanged, VirtualClustersApplied
+from voda.events.types import JobSubmitted, SettingsChanged, VirtualClustersApplied
 from voda.log.memory import MemoryStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
-from voda.reconcilers.watcher import Watcher
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
@@ -34,26 +28,13 @@ class StubbornCluster(SimulatedCluster):
             await super().apply(action)
 
 
-class Stage:
+class Stage(LogStage):
     """A pool of two nodes, one for each of two virtual clusters."""
 
     def __init__(self) -> None:
-        clock, self.store = LoopClock(), MemoryStore()
-        self._clock = clock
-        self.cluster = StubbornCluster([a_node("n1"), a_node("n2")], now=clock.now)
-        watcher = Watcher(store=self.store, clock=clock)
-        self.loop = PoolLoop(
-            clock=clock,
-            cluster=self.cluster,
-            controller=Controller(
-                pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
-            ),
-            watcher=watcher,
-        )
-
-    async def add(self, data: AnyFact) -> None:
-        fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now())
-        await self.store.append(data.stream, ANY_VERSION, [fact])
+        self.clock, self.store = LoopClock(), MemoryStore()
+        self.cluster = StubbornCluster([a_node("n1"), a_node("n2")], now=self.clock.now)
+        self.loop = self.a_loop(self.cluster)
 
     async def submit(self, job_id: str, cluster: str, **fields: int) -> None:
         spec = a_spec(job_id, virtual_cluster=cluster, **fields)

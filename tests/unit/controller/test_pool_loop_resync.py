@@ -7,39 +7,21 @@ from msgspec.structs import replace
 
 from tests.builders import a_node, a_spec
 from tests.leases import ended
+from tests.pool_loops import LogStage, LoopClock
 from tests.telemetry import RecordingTelemetry
 from tests.virtual_time import now_s, virtually
 from tests.waiting import until
 from voda.cluster.port import Observed
-from voda.controller.controller import Controller
-from voda.controller.pool_loop import RESYNC_S, PoolLoop
+from voda.controller.pool_loop import RESYNC_S
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.state import linear_speedup
-from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
 from voda.metrics import LAST_DRIFT
-from voda.placement import PLACERS
-from voda.policies import POLICIES
-from voda.reconcilers.watcher import Watcher
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e9, speedup=linear_speedup(4))
-
-
-class LoopClock:
-    """The loop's own time."""
-
-    def __init__(self) -> None:
-        self._ids = 0
-
-    def now(self) -> float:
-        return now_s()
-
-    def new_id(self) -> str:
-        self._ids += 1
-        return f"{self._ids:x}"
 
 
 class KeepingCluster(SimulatedCluster):
@@ -56,29 +38,15 @@ class KeepingCluster(SimulatedCluster):
         return replace(await super().observe(), objects=self.objects)
 
 
-class Stage:
+class Stage(LogStage):
     """A pool with one job whose object is known as u1."""
 
     def __init__(self) -> None:
-        clock, self.store = LoopClock(), MemoryStore()
-        self._clock = clock
-        self.cluster = KeepingCluster([a_node("n1")], now=clock.now)
+        self.clock, self.store = LoopClock(), MemoryStore()
+        self.cluster = KeepingCluster([a_node("n1")], now=self.clock.now)
         self.cluster.admit(a_spec("a"), PROFILE)
         self.telemetry = RecordingTelemetry()
-        watcher = Watcher(store=self.store, clock=clock)
-        self._loop = PoolLoop(
-            clock=clock,
-            cluster=self.cluster,
-            controller=Controller(
-                pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
-            ),
-            watcher=watcher,
-            telemetry=self.telemetry,
-        )
-
-    async def add(self, data: AnyFact) -> None:
-        fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now())
-        await self.store.append(data.stream, ANY_VERSION, [fact])
+        self._loop = self.a_loop(self.cluster, telemetry=self.telemetry)
 
     async def lead(self, *, uid: str = "u1") -> "asyncio.Task[None]":
         await self.add(JobSubmitted(spec=a_spec("a")))
@@ -88,7 +56,7 @@ class Stage:
         return task
 
     async def facts(self, *kinds: type) -> list[AnyFact]:
-        return [event.data for event in await self.store.read(0, 10_000) if isinstance(event.data, kinds)]
+        return [event.data for event in await self.recorded(*kinds)]
 
 
 def test_job_when_its_object_is_not_seen_at_an_election_but_soon_after_is_not_canceled() -> None:

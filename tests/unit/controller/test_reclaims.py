@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.pool_loops import LogStage
 from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import some_cells
 from voda.clock import VirtualClock
-from voda.controller.controller import Controller
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import (
-    AnyFact,
     JobCanceled,
     JobSubmitted,
     LeaderElected,
@@ -24,22 +23,20 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.timetravel.verify import verify
 
 BORROWED = (4, 5, 6, 7)
 
 
-class Stage:
+class Stage(LogStage):
     """A controller of two nodes, one for each virtual cluster; `elastic` of `vision` has both until `gang` comes."""
+
+    clock: VirtualClock
 
     def __init__(self, store: MemoryStore | None = None, at: float = 1_000.0) -> None:
         self.store = store or MemoryStore()
         self.clock = VirtualClock(at)
-        self.controller = Controller(
-            pool="default", store=self.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose
-        )
+        self.controller = self.a_controller()
 
     async def begin(self) -> None:
         await self.add(
@@ -57,11 +54,6 @@ class Stage:
         spec = a_spec(job_id, virtual_cluster=cluster, min_replicas=least, max_replicas=most)
         await self.add(JobSubmitted(spec=spec))
         await self.controller.step()
-
-    async def add(self, *facts: AnyFact) -> None:
-        for data in facts:
-            fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
-            await self.store.append(data.stream, ANY_VERSION, [fact])
 
     async def replay(self, events: Sequence[Event]) -> None:
         """Record the facts of events as they were recorded."""

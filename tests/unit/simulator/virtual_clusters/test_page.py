@@ -16,11 +16,6 @@ CLUSTERS = "virtualClusters:\n  vision: {cells: {node: 1}}\n  speech: {cells: {n
 
 
 @pytest.fixture
-def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
-    return Voda(monkeypatch, capfd)
-
-
-@pytest.fixture
 def files(tmp_path: Path) -> list[object]:
     (tmp_path / "jobs.csv").write_text(JOBS.replace("<b>", "vision"))
     (tmp_path / "clusters.yaml").write_text(CLUSTERS)
