@@ -68,7 +68,7 @@ _TOO_LONG: Final = _refusal(
 class TimedConnection(RequestHandler):
     """One connection that knows for how long the other side has kept it waiting."""
 
-    __slots__ = ("_asking_since", "_begun", "_head_bytes", "_is_busy", "_stuck_since", "_table", "lost", "peer")
+    __slots__ = ("_asking_since", "_head_bytes", "_is_busy", "_stuck_since", "_table", "lost", "peer")
 
     def __init__(
         self, server: web.Server, loop: asyncio.AbstractEventLoop, table: "ConnectionTable[TimedConnection]"
@@ -92,8 +92,8 @@ class TimedConnection(RequestHandler):
         self.peer: Peer | None = None
         """The process that asks over the Unix socket; None over TCP."""
         self._is_busy = False
-        self._begun = self._head_bytes = 0
-        """Requests that began, and bytes that came of the next one's head."""
+        self._head_bytes = 0
+        """That came of a head which has not ended."""
         self._asking_since: float | None = None
         """When waiting for a request's head began; None while no head is due."""
         self._stuck_since: float | None = None
@@ -139,8 +139,8 @@ class TimedConnection(RequestHandler):
         if self._asking_since is None and not self._is_busy:
             self._asking_since = self._loop.time()
         super().data_received(data)
-        # Behind a request whose head has arrived come its body, and others that wait their turn.
-        is_due = not self._is_busy and self._request_count == self._begun
+        # It waits for a head alone: behind one come its body, also of a request that is answered, and other requests.
+        is_due = self._waiter is not None and not self._waiter.done()
         self._head_bytes = self._head_bytes + len(data) if is_due else 0
         if self._head_bytes > _UNFINISHED_BYTES:
             self._refuse(_TOO_LONG)
@@ -155,7 +155,7 @@ class TimedConnection(RequestHandler):
 
     def begin(self) -> None:
         """Mark that a request's head has arrived."""
-        self._is_busy, self._asking_since, self._begun = True, None, self._begun + 1
+        self._is_busy, self._asking_since = True, None
 
     def end(self) -> None:
         self._is_busy = False

@@ -153,7 +153,8 @@ def _doom(book: CellBook, books: FreeCells, level: int) -> None:
         while owed[level] > max(0, books.healthy(level)) and books.bad[level]:
             roots = book.quotas.views[cluster, books.chain.name].roots_at[level]
             root = next(each for each in roots if book.place[each] == NONE)
-            cell = books.bad[level][0]
+            # One that splits no larger cell than it must: others may be owed those.
+            cell = min(books.bad[level], key=books.level_of_free)
             bind(book, cell, root)
             books.doomed[cluster][level].append(cell)
             take_quota_cell(book, cell, cluster)

@@ -94,6 +94,12 @@ class FreeCells:
             cells.sort()
             self.free.update(zip(cells, range(len(cells)), strict=True))
 
+    def level_of_free(self, cell: int) -> int:
+        """Return the level of the free cell that a cell left is, or is in."""
+        while cell not in self.free:
+            cell = self.trees.parent[cell]
+        return self.trees.level[cell]
+
     def healthy(self, level: int) -> int:
         """Return how many of the cells left are healthy."""
         return self.left[level] - len(self.bad[level])
