@@ -125,8 +125,10 @@ class TimedConnection(RequestHandler):
 
     def _refuse(self, answer: bytes) -> None:
         """Close the connection with an answer, if the other side takes it at once."""
-        if self.transport is None or self.transport.get_write_buffer_size():
-            self.force_close()
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
         else:
             self.transport.write(answer)
             self.transport.close()
