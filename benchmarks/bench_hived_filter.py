@@ -37,6 +37,7 @@ from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted, Vi
 from voda.hived.pod_request import SCHEDULING_SPEC, HivedPod
 from voda.log.factory import open_store
 from voda.log.store import EventStore
+from voda.operator.extender import Extender
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.pod_ports import PodPorts
 
@@ -143,7 +144,7 @@ async def _serving(folder: Path, ready: Connection) -> None:
         submits=JobSubmitter(journal, JobRules(pools=pools)),
         access=Authenticator.none(),
         pools=pools,
-        pods=PodPorts(hived=scheduler),
+        pods=PodPorts(hived=Extender(scheduler)),
     )
     async with serving(application(backend), "127.0.0.1", 0) as url:
         ready.send(int(url.rpartition(":")[2]))

@@ -30,6 +30,7 @@ from voda.events.types import (
 )
 from voda.placement import PLACERS
 from voda.planner.decide import changes, decide
+from voda.planner.registries import all_wings
 from voda.planner.virtual_clusters import CellPlanner
 from voda.policies import POLICIES
 from voda.projections.live import Live
@@ -54,8 +55,9 @@ class ChangingPool:
         self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
         self._now = 0.0
         self._submitted = 0
+        self._gpus_per_node = gpus_per_node
         for index in range(nodes):
-            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=Gpus(gpus_per_node))))
+            self.record(NodeJoined(node=self.node(index)))
         if virtual_clusters:
             quota = QuotaSpec(cell_type="node", cell_number=nodes // virtual_clusters)
             teams = {f"team-{each}": VirtualClusterSpec(virtual_cells=(quota,)) for each in range(virtual_clusters)}
@@ -83,19 +85,26 @@ class ChangingPool:
             )
         )
 
+    def node(self, index: int) -> Node:
+        """Return a node of the pool."""
+        return Node(name=f"node-{index:04}", gpus=Gpus(self._gpus_per_node))
+
     def submit(self) -> None:
         """Let a job of 1 to 8 workers arrive, of one of 40 categories."""
         self._submitted += 1
+        self.record(JobSubmitted(spec=self.spec(self._submitted)))
+
+    def spec(self, index: int) -> JobSpec:
+        """Return what the next job asks for."""
         least = self._rng.choice((1, 1, 1, 2, 2, 4))
-        spec = JobSpec(
-            job_id=f"job-{self._submitted:06}",
-            category=f"category-{self._submitted % 40}",
+        return JobSpec(
+            job_id=f"job-{index:06}",
+            category=f"category-{index % 40}",
             min_replicas=least,
             max_replicas=2 * least,
             epochs=self._rng.randint(5, 200),
             virtual_cluster=self._virtual_cluster(),
         )
-        self.record(JobSubmitted(spec=spec))
 
     def _virtual_cluster(self) -> str:
         """Return a virtual cluster; some are asked for more than others."""
@@ -193,7 +202,7 @@ def _turn(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
     policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name)
-    plan = decide(state, policy, placer, 0.0, cause="tick", in_cells=cluster.in_cells)
+    plan = decide(state, policy, placer, 0.0, cause="tick", wings=all_wings(cluster.in_cells))
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:

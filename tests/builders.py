@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
@@ -13,6 +15,7 @@ from voda.events.codec import encode_body, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.types import AnyFact, JobProgressed
 from voda.log.store import Snapshot
+from voda.projections.job_changes import new_job
 
 
 def a_spec(job_id: str = "a", **fields: Any) -> JobSpec:
@@ -32,7 +35,8 @@ def a_job(job_id: str = "a", **fields: Any) -> Job:
     said = {node: Said(text=why) if isinstance(why, str) else why for node, why in fields.pop("refusals", {}).items()}
     fields = {"refusals": said} | fields if said else fields
     fields = {"submitted_at": 0.0, "counted_at": 0.0, "phase": Phase.RUNNING if workers else Phase.WAITING, **fields}
-    return Job(spec=a_spec(job_id, **spec), **fields)
+    job = Job(spec=a_spec(job_id, **spec), **fields)
+    return replace(job, has_anchor=new_job(job.spec, 0.0).has_anchor)
 
 
 def a_state(

@@ -4,6 +4,7 @@ Rule: a run is repeatable; chance is asked for by name (HYPOTHESIS_PROFILE=explo
 """
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Mapping
 
@@ -31,6 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch that rewrites the expected plans of the replay tests, and how much chaos there shall be."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
     parser.addoption("--chaos", type=int, default=1, help="how many seeds the test of chaos is run with")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the tests looks for garbage among what stays: modules, and the tests themselves."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -25,6 +25,9 @@ class LoopClock:
     def now(self) -> float:
         return round(now_s(), 6)
 
+    def time_of_day(self) -> float:
+        return self.now()
+
     def new_id(self) -> str:
         self._ids += 1
         return f"{self._ids:x}"

@@ -27,6 +27,7 @@ from voda.application.read_model import ReadModel
 from voda.application.submit_job import JobSubmitter
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
+from voda.auth.write_quota import WriteQuota
 from voda.clock import Clock, VirtualClock
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.outputs import LocalOutputs
@@ -110,7 +111,7 @@ async def a_backend(
         access: by default none: everybody is admin.
         clock: by default a virtual one that stands at START.
         jobs: where the folders of jobs lie; by default the cluster keeps none.
-        fields: of the Backend and of its JobRules.
+        fields: of the Backend and of its JobRules, and `log_bytes_per_user`, by default without a limit.
     """
     store, clock = store or MemoryStore(), clock or VirtualClock(START, prefix="id-")
     view = ReadModel(store)
@@ -121,13 +122,15 @@ async def a_backend(
         ports: dict[str, Any] = {"store": store, "clock": clock, "view": view, "telemetry": telemetry}
         shown |= {"folders": FolderKeeper(LocalJobFolders(jobs), **ports), "outputs": LocalOutputs(jobs)}
     following = asyncio.get_running_loop().create_task(view.run())
-    journal = Journal(store=store, clock=clock, view=view)
+    access = access or Authenticator.none()
+    quota = WriteQuota(fields.pop("log_bytes_per_user", 0), access.is_admin)
+    journal = Journal(store=store, clock=clock, view=view, quota=quota)
     rules = {name: fields.pop(name) for name in JobRules.__slots__ if name in fields}
     pools = rules.setdefault("pools", ("default",))
     backend = Backend(
         journal=journal,
         submits=JobSubmitter(journal, JobRules(**{"quota_shortage": quota_shortage, **rules})),
-        access=access or Authenticator.none(),
+        access=access,
         pools=pools,
         **{**shown, **fields},
     )

@@ -85,7 +85,7 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
             "is_ready": True,
             "is_schedulable": True,
             "is_draining": False,
-            "drain_reason": "",
+            "drain_message": "",
             "labels": {},
             **fields,
         },

@@ -56,6 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Set the checkout up: .venv from the lock, voda editable.")
     parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
     parser.add_argument("--compiler", action="store_true", help="only see to a C compiler, for tests")
+    parser.add_argument("--faketime", action="store_true", help="only see to another time of day, for tests")
     parser.add_argument("--kubernetes", action="store_true", help="only see to a Kubernetes control plane, for tests")
     parser.add_argument(
         "--nodes", action="store_true", help="only see to what real nodes of Kubernetes need, for tests"
@@ -70,6 +71,8 @@ def main() -> int:
             find_compiler()
         elif options.kubernetes:
             find_kubernetes()
+        elif options.faketime:
+            find_faketime()
         elif options.nodes:
             find_nodes()
         elif options.torch:
@@ -238,6 +241,12 @@ def find_compiler() -> None:
         return
     if not all(map(apt_install, ("gcc", "libc6-dev"))):
         say("no C compiler found (apt-get install gcc libc6-dev brings one); the tests that need it will say so")
+
+
+def find_faketime() -> None:
+    """See to it that the tests can show a process another time of day."""
+    if not glob.glob("/usr/lib/*/faketime/libfaketime.so.1") and not apt_install("faketime"):
+        say("no libfaketime found (apt-get install faketime brings it); the tests that need it will say so")
 
 
 def find_mpi() -> None:

@@ -14,12 +14,27 @@ class Clock(Protocol):
     """The source of time and ids."""
 
     def now(self) -> float:
-        """Return seconds since the Unix epoch, in whole microseconds."""
+        """Return seconds since the Unix epoch, in whole microseconds; it never goes back."""
+        ...
+
+    def time_of_day(self) -> float:
+        """Return what the wall clock shows now, by which people ask and files are dated."""
         ...
 
     def new_id(self) -> str:
         """Return an id never returned before."""
         ...
+
+
+def up_s() -> float:
+    """Return for how long this machine runs, suspended time included; setting its clock changes nothing of it."""
+    with open("/proc/uptime", encoding="ascii") as file:
+        return float(file.read().split()[0])
+
+
+def running_s() -> float:
+    """Return seconds that count as those of `up_s` do, from another beginning."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @contextmanager
@@ -37,7 +52,8 @@ class SystemClock:
 
     Where the wall clock is set back, time continues from the last reading until the wall clock has caught up, so that
     spans stay right and nothing waits for an hour to pass twice. `not_before` is the earliest instant it shows, such as
-    the last one in the log.
+    the last one in the log. `believed` returns what of a reading of the wall clock counts, such as less than it where
+    it has jumped.
     """
 
     def __init__(
@@ -46,8 +62,10 @@ class SystemClock:
         *,
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
+        believed: Callable[[float], float] = lambda wall: wall,
     ) -> None:
         self._wall = wall
+        self._believed = believed
         self._steady = steady
         self._ahead = not_before - steady()
         """What is added to the steady seconds; it only ever grows."""
@@ -55,8 +73,11 @@ class SystemClock:
     def now(self) -> float:
         """Return the time of day in whole microseconds, because that is what the log keeps."""
         steady = self._steady()
-        self._ahead = max(self._ahead, self._wall() - steady)
+        self._ahead = max(self._ahead, self._believed(self._wall()) - steady)
         return round(steady + self._ahead, 6)
+
+    def time_of_day(self) -> float:
+        return self._wall()
 
     def new_id(self) -> str:
         return uuid.uuid4().hex
@@ -71,6 +92,9 @@ class VirtualClock:
         self._ids = 0
 
     def now(self) -> float:
+        return self._now
+
+    def time_of_day(self) -> float:
         return self._now
 
     def move_to(self, instant: float) -> None:

@@ -57,6 +57,11 @@ def boot_id() -> str:
     return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
+def most_processes() -> int:
+    """Return how many processes and threads there may be at a time."""
+    return int(_read("/proc/sys/kernel/pid_max"))
+
+
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
     try:
@@ -181,6 +186,11 @@ def listener_on(port: int) -> tuple[int, str] | None:
                 if os.readlink(file.path) in sockets:
                     return int(name), "".join(filter(str.isprintable, command_name(int(name))))
     return None
+
+
+def is_listened_at(port: int) -> bool:
+    """Return whether anybody listens on a TCP port of this machine."""
+    return any(True for _ in _listening_sockets(port))
 
 
 def _listening_sockets(port: int) -> Iterator[str]:

@@ -98,6 +98,10 @@ class WorkQueue(Generic[K]):
         self.add(key)
         return attempts
 
+    def due_at(self, key: K) -> float:
+        """Return when a key is due; infinity where it does not wait."""
+        return self._due.due_at(key)
+
     def forget(self, key: K) -> None:
         """Forget that a key failed."""
         if self._backoff is not None:

@@ -10,7 +10,7 @@ from benchmarks.kube.options import Options
 
 FIGURES = (
     *("start", "running", "resumed", "reaction", "flaps", "resizes", "rest"),
-    *("throughput", "gates", "extender", "claims", "takeover", "memory", "idle"),
+    *("throughput", "gates", "extender", "claims", "takeover", "memory", "idle", "fit"),
 )
 
 

@@ -11,6 +11,7 @@ from tests.kube.client import Client, Object, now_text
 from tests.kube.objects import a_node
 
 _AT_ONCE = 32
+_FEATURES = 140
 
 
 async def in_parallel(works: Iterable[Callable[[], Awaitable[object]]], at_once: int = _AT_ONCE) -> None:
@@ -85,7 +86,9 @@ def running_status(pod: Object, address: str) -> Object:
 
 
 def _cloud(number: int) -> dict[str, str]:
+    """Return the labels of a cloud, and about as many as feature discovery writes."""
     return {
+        **{f"feature.node.kubernetes.io/cpu-cpuid.EXT{each}": "true" for each in range(_FEATURES)},
         "beta.kubernetes.io/arch": "amd64",
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from benchmarks.sharing.openb import OpenbList
+from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.sharing.rating.demand import Demand
 from voda.sharing.rating.fleet import Fleet
 from voda.sharing.rating.fragmentation import Fragmentation
@@ -94,7 +95,7 @@ class _Series:
             self._allocated += asked_milli
             row = np.array([self._fleet.row_of[placement.node]])
             self._fragments[row] = self._fragmentation.of(self._fleet.rows(row))
-        percent = 100.0 / self._fleet.capacity_milli
+        percent = 100.0 / (int(self._fleet.hardware.device_counts.sum()) * MILLI_PER_DEVICE)
         self.loads.append(self._arrived * percent)
         # Published figures are means of allocated shares that were rounded first.
         self._shares.append((round(self._allocated * percent, 2), float(self._fragments.sum()) * percent))

@@ -18,6 +18,7 @@ from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_world import MemoryWorld
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
+from tests.pool_loops import LoopClock
 from tests.waiting import until, until_it_is
 from voda.clock import VirtualClock
 from voda.cluster.port import Notice
@@ -126,6 +127,6 @@ class TestKubernetesCluster(ClusterClaims):
     async def bench(self) -> AsyncIterator[Bench]:
         async with (
             MemoryWorld(0, [MpiOperatorV2]) as world,
-            a_kubernetes_bench(world, MemoryApi(world.server)) as bench,
+            a_kubernetes_bench(world, MemoryApi(world.server), LoopClock()) as bench,
         ):
             yield bench

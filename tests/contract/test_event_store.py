@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import a_fact, a_snapshot
+from tests.builders import a_fact, a_snapshot, a_spec
 from tests.contract.logs import KINDS, closing_all, opener
 from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
+from voda.events.types import JobSubmitted
 from voda.log.append_plan import Append
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.verify import VerifyReport, verify_log
@@ -23,7 +24,7 @@ from voda.log.instrumented_store import InstrumentedStore
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.memory import MemoryStore
 from voda.log.sql.postgres import PostgresDatabase
-from voda.log.store import EventStore
+from voda.log.store import PAGE_BYTES, EventStore
 
 WAIT_S = 60
 OpenLog = Callable[[], Awaitable[EventStore]]
@@ -298,6 +299,22 @@ async def test_read_of_one_stream_leaves_the_others_out(store: EventStore) -> No
     assert await ids(store, stream="job.none") == []
 
 
+async def test_page_of_large_events_is_bounded_in_bytes_and_one_of_small_ones_by_their_number(
+    open_log: OpenLog,
+) -> None:
+    store = await open_log()
+    large = JobSubmitted(spec=a_spec("large", manifest={"padding": "x" * 900_000}))
+    facts = [Fact(data=large, event_id=f"large-{number}", recorded_at=0.0) for number in range(12)]
+    for fact in facts:
+        await store.append("job.large", ANY_VERSION, [fact])
+    await store.append("job.a", 0, [a_fact("small"), a_fact("last")])
+    # JetStream does not know how large its events are.
+    most = 100 if isinstance(store, JetStreamStore) else PAGE_BYTES // 900_000
+    assert await store.page_size(0, 100) == await store.page_size(0, 100, stream="job.large") == most
+    assert (await store.page_size(0, 3), await store.page_size(10, 100), await store.page_size(99, 7)) == (3, 100, 7)
+    assert await store.page_size(0, 50, stream="job.a") == 50
+
+
 async def test_every_event_carries_the_hash_of_its_predecessor_in_the_stream(store: EventStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     await store.append("job.b", 0, [a_fact("2")])
@@ -370,6 +387,13 @@ async def test_latest_snapshot_is_the_newest_not_beyond_the_position_asked_for(s
         await store.snapshots.save(a_snapshot("live-1", position, b"%d" % position))
     found = [await store.snapshots.latest("live-1", at_most=at_most) for at_most in (2, 3, 8, 9, None)]
     assert [snapshot and snapshot.position for snapshot in found] == [None, 3, 6, 9, 9]
+
+
+async def test_snapshot_larger_than_any_value_that_a_store_takes_at_once_is_what_was_saved(store: EventStore) -> None:
+    await store.append("job.a", 0, [a_fact("1")])
+    snapshot = a_snapshot("live-1", 1, bytes(range(256)) * 14_000, heads=await store.heads())
+    await store.snapshots.save(snapshot)
+    assert await store.snapshots.latest("live-1") == snapshot
 
 
 async def test_snapshot_taken_while_others_append_is_no_damage(store: EventStore) -> None:
@@ -455,5 +479,5 @@ def postgres_url(postgres_database: str) -> str:
 
 async def _empty(url: str) -> None:
     database = await PostgresDatabase.open(url)
-    await database.write([("TRUNCATE events, streams, snapshots", {})])
+    await database.write([("TRUNCATE events, streams, snapshots, snapshot_pieces", {})])
     await database.close()

@@ -16,7 +16,7 @@ from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
 from voda.events.types import (
     ExitCause,
     JobCompleted,
@@ -157,10 +157,10 @@ class TrueCluster:
         return self._work[job_id]
 
     def _resize(self, work: _Work, nodes: Sequence[str]) -> None:
-        """Let a job have a worker on each of the nodes, by index."""
-        held = work.workers
-        new = [index for index in range(len(nodes)) if index not in held]
-        moved = [index for index, worker in held.items() if index < len(nodes) and worker.node != nodes[index]]
+        """Let a job have a worker on each of the nodes, by index; where one is empty, none comes."""
+        held, wanted = work.workers, places(nodes)
+        new = [index for index in wanted if index not in held]
+        moved = [index for index, worker in held.items() if wanted.get(index, worker.node) != worker.node]
         self._refuse_crowd(work, Counter(nodes[index] for index in (*new, *moved)))
         if work.spec.job_id in self.stuck and (new or moved):
             raise ActionRefused(f"job {work.spec.job_id}: its pods are not made")

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from tests.dst.invariants.broken import Broken
+from voda.domain.reasons.requests import Requested
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,
@@ -168,9 +169,9 @@ def _tagged(event: Event) -> tuple[Kind, str] | None:
             return ("submit", labels[KEY]) if KEY in labels else None
         case JobChanged(priority=int(priority)):
             return "change", str(priority)
-        case JobCancelRequested(reason=reason) if reason.startswith("dst-"):
+        case JobCancelRequested(reason=Requested(text=reason)) if reason.startswith("dst-"):
             return "delete", reason
-        case JobCancelRequested(reason=reason) if reason.startswith(WHOLE):
+        case JobCancelRequested(reason=Requested(text=reason)) if reason.startswith(WHOLE):
             return "delete array", reason
         case SettingsChanged(settings={"ratelimit_s": float(ratelimit_s)}):
             return "settings", f"{ratelimit_s:.6f}"

@@ -18,7 +18,7 @@ from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log import append_plan
 from voda.log.memory import MemoryStore
-from voda.log.store import Snapshot, SnapshotStore
+from voda.log.store import Snapshot, SnapshotStore, within_page
 
 _TAIL_PAGE: Final = 1_000
 _TOLD_S: Final = 0.02
@@ -142,6 +142,12 @@ class LogConnection:
         if stream is None:
             return await self.wire.ask(lambda: self._log.events[after : after + limit])
         return await self.wire.ask(lambda: self._of(stream, after, limit))
+
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        """See EventStore.page_size."""
+        positions = range(1, len(self._log.sealed) + 1) if stream is None else self._log.streams.get(stream, [])
+        next_ones = positions[bisect_right(positions, after) :][:limit]
+        return within_page([len(self._log.sealed[position - 1].body) for position in next_ones], limit)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed."""

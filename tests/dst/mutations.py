@@ -15,18 +15,19 @@ from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.scheduling import Conditions
+from voda.cells.structure.quotas import Quotas
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import Observed
-from voda.domain.job import Job
+from voda.domain.job import Job, JobSpec
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.shares import GpuRemainder, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
-from voda.operator.sharing import share_reconciler
+from voda.operator.sharing import annotated_shares
 from voda.operator.sharing.share_corrections import StaleShare
 from voda.planner import eligibility
-from voda.planner.virtual_clusters import cell_draft
+from voda.planner.virtual_clusters import cell_draft, plan_book, pool_jobs
 from voda.reconcilers import diff
 
 
@@ -46,9 +47,10 @@ def _forgetful(append: append_plan.Append, head: Head, *, position: int, recorde
     return _seal_batch(append, head, position=position, recorded={})
 
 
-def _as_if_all_were_free(observed: Observed) -> dict[str, int]:
+def _as_if_all_were_free(observed: Observed, names: frozenset[str]) -> dict[str, int]:
     """Take every GPU for free, whoever holds it."""
-    return {name: node.usable_gpus for name, node in observed.nodes.items()}
+    free = {name: node.usable_gpus for name, node in observed.nodes.items()}
+    return {name: free.get(name, 0) for name in names}
 
 
 _held_jobs: Final = eligibility.held_jobs
@@ -65,9 +67,9 @@ def _impatient(view: ClusterState, now: float) -> dict[str, Reason]:
     return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
 
 
-def _guarantees_nothing(draft: cell_draft.CellDraft, job: Job) -> None:
+def _guarantees_nothing(quotas: Quotas, spec: JobSpec) -> None:
     """Treat every job as one without a guarantee."""
-    del draft, job
+    del quotas, spec
 
 
 def _takes_nothing_back(book: CellBook, request: GangRequest, gpus: int, conditions: Conditions) -> Decision:
@@ -100,9 +102,9 @@ MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]]
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
     "array-bound": [(eligibility, "_beyond_bound", _unbounded)],
     "after": [(eligibility, "held_jobs", _impatient)],
-    "guarantee": [(cell_draft.CellDraft, "quota", _guarantees_nothing)],
+    "guarantee": [(module, "quota_of", _guarantees_nothing) for module in (pool_jobs, cell_draft, plan_book)],
     "reclaim": [(cell_draft, "decide", _takes_nothing_back)],
-    "release": [(share_reconciler, "stale_shares", _releases_nothing)],
+    "release": [(annotated_shares, "stale_shares", _releases_nothing)],
     "gpu-memory": [(SharingNode, "free", _forgets_memory)],
 }
 """Name -> what is replaced: module, name, replacement."""

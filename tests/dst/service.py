@@ -39,9 +39,10 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
+from voda.operator.extender import Extender
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.operator.sharing.extender_loop import ExtenderLoop
 from voda.operator.sharing.share_extender import ShareExtender
-from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
@@ -91,7 +92,7 @@ class Service:
         self.journal = Journal(store=self.store, clock=clock, view=self.view)
         pools = tuple(self.clusters)
         self.pods = pods
-        self.share_reconciler: ShareReconciler | None = None
+        self.extender_loop: ExtenderLoop | None = None
         self.backend = Backend(
             journal=self.journal,
             submits=JobSubmitter(self.journal, JobRules(pools=pools, quota_shortage=quota_shortage)),
@@ -106,7 +107,7 @@ class Service:
 
     def _share_gpus(self, pods: PodConnection) -> PodPorts:
         binding, rater = PodBinding(pods.api), RATERS["binpack"]
-        self.share_reconciler = ShareReconciler(
+        self.extender_loop = ExtenderLoop(
             journal=self.journal, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S
         )
         shares = ShareExtender(
@@ -116,7 +117,7 @@ class Service:
             chooser=GpuChooser(rater),
             is_synced=lambda: True,
         )
-        return PodPorts(shares=shares)
+        return PodPorts(shares=Extender(shares))
 
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
@@ -187,8 +188,8 @@ class Service:
         async with asyncio.TaskGroup() as group:
             for pool in self.loops:
                 group.create_task(self._lead_pool(pool, epoch))
-            if self.share_reconciler is not None:
-                group.create_task(self.share_reconciler.run())
+            if self.extender_loop is not None:
+                group.create_task(self.extender_loop.run())
 
     async def _lead_pool(self, pool: str, epoch: int) -> None:
         while True:

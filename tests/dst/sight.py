@@ -17,7 +17,7 @@ from voda.cluster.attempts import Attempts
 from voda.cluster.port import Notice, Observed
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
-from voda.domain.plan import Action, ResizeJob, StartJob
+from voda.domain.plan import Action, ResizeJob, StartJob, places
 
 _TOLD_S: Final = 0.05
 _LATE_S: Final = 60.0
@@ -132,7 +132,7 @@ class ClusterConnection:
         wanted: Mapping[int, str] = {}
         match action:
             case StartJob() | ResizeJob():
-                wanted = {index: node for index, node in enumerate(action.nodes) if held.get(index) != node}
+                wanted = {index: node for index, node in places(action.nodes).items() if held.get(index) != node}
         for node, workers in Counter(wanted.values()).items():
             if workers * gpus > self._free[node]:
                 self._sinned(

@@ -8,6 +8,7 @@ from tests.builders import Log
 from tests.dst.invariants.broken import Broken
 from tests.dst.journal import KEY, Answered, Journal
 from voda.domain.job import JobSpec
+from voda.domain.reasons.requests import Requested
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobChanged, JobSubmitted, SettingsChanged
 
@@ -94,7 +95,7 @@ def test_journal_when_a_change_is_refused_after_the_end_then_it_may_be_there() -
 def test_journal_when_a_job_is_being_canceled_then_a_delete_need_not_be_there() -> None:
     told = Told()
     told.journal.sent("delete", "dst-1")
-    told.committed(JobCancelRequested(job_id="a", reason="dst-1"))
+    told.committed(JobCancelRequested(job_id="a", reason=Requested(text="dst-1")))
     told.answered("delete", "dst-2", 202, "a")
     with pytest.raises(Broken, match="acknowledged: delete dst-3"):
         told.answered("delete", "dst-3", 202, "b")
@@ -116,7 +117,7 @@ def test_journal_when_a_job_had_ended_then_a_read_need_not_show_what_came_later(
     end = told.committed(JobCanceled(job_id="a"))
     for job_id, tag in (("a", "dst-1"), ("b", "dst-2")):
         told.journal.sent("delete", tag)
-        told.committed(JobCancelRequested(job_id=job_id, reason=tag))
+        told.committed(JobCancelRequested(job_id=job_id, reason=Requested(text=tag)))
     told.journal.read(Answered(kind="delete", tag="dst-1", status=202, job_id="a", position=2), end.position)
     with pytest.raises(Broken, match="read your writes: delete dst-2 is at position 3, and was read at revision 1"):
         told.journal.read(Answered(kind="delete", tag="dst-2", status=202, job_id="b", position=3), end.position)

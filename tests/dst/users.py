@@ -22,6 +22,8 @@ from voda.domain.rng import rng_at
 POLICIES: Final = ("elastic-fifo", "fifo", "elastic-tiresias", "tiresias", "srjf", "ffdl", "elastic-srjf", "afs-l")
 CLUSTERS: Final = ("red", "blue")
 """Virtual clusters, where there are some."""
+_WITHOUT_GPUS: Final = 0.2
+"""Of all seeds: some of their jobs need no GPU."""
 _SHARED: Final = 0.5
 """Of the seeds have virtual clusters."""
 _PATIENCE: Final = 8
@@ -76,9 +78,18 @@ def drawn(
             names.pop(act.job, None)
             names[act.job] = act.wish.get("tasks", 0)
         acts.append(act)
+    if rng_at(seed, "cpu jobs").random() < _WITHOUT_GPUS:
+        acts = _some_without_gpus(seed, acts)
     if rng_at(seed, "virtual clusters").random() < _SHARED:
         return _sharing(seed, acts, until_s)
     return tuple(acts)
+
+
+def _some_without_gpus(seed: int, acts: Sequence[Act]) -> list[Act]:
+    """Return the acts of users, some of whose jobs need no GPU."""
+    rng = rng_at(seed, "without gpus")
+    needs = [act.kind != "submit" or rng.random() > 0.3 for act in acts]
+    return [act if gpus else replace(act, wish={**act.wish, "gpus": 0}) for act, gpus in zip(acts, needs, strict=True)]
 
 
 def _sharing(seed: int, acts: Sequence[Act], until_s: float) -> tuple[Act, ...]:
@@ -89,7 +100,7 @@ def _sharing(seed: int, acts: Sequence[Act], until_s: float) -> tuple[Act, ...]:
         wish = act.wish
         if act.kind == "submit" and wish["pool"] == "big":
             # The workers of a job are in one chain of cells, here on one node.
-            wish = {**wish, "min": min(wish["min"], 8 // wish["gpus"])}
+            wish = {**wish, "min": min(wish["min"], 8 // max(wish["gpus"], 1))}
             wish |= {"cluster": cluster} if (cluster := rng.choice((*CLUSTERS, ""))) else {}
         shared.append(replace(act, wish=wish))
     at_s, number = rng.uniform(1.0, 60.0), len(acts)

@@ -217,7 +217,8 @@ def test_voda_of_a_single_user_has_no_socket_and_says_what_that_means(tmp_path: 
             " users apart" in said
         )
         assert not (tmp_path / "voda.sock").exists()
-        assert served.get("/api/v1/whoami") == {"user": "root", "role": "admin", "job_id": "", "found_by": "token"}
+        root = {"user": "root", "role": "admin", "job_id": "", "found_by": "token", "warning": ""}
+        assert served.get("/api/v1/whoami") == root
         served.ask("POST", "/api/v1/jobs", manifest("mine", "true"))
         assert served.get("/api/v1/jobs/mine")["user"] == "root"
         assert tmp_path.stat().st_mode & 0o077 == 0

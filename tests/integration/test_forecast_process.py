@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,27 +15,60 @@ from voda.app.forecaster import Forecaster
 from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobSubmitted, NodeJoined
+from voda.events.types import AnyFact, JobProgressed, JobSubmitted, NodeJoined, SettingsChanged
 from voda.log.factory import open_store
 
 
-async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path) -> None:
-    path, clock = str(tmp_path / "voda.db"), SystemClock()
-    store = await open_store(path)
-    facts: list[AnyFact] = [JobSubmitted(spec=a_spec(name, epochs=3)) for name in "ab"]
-    for data in (NodeJoined(node=a_node("n1", gpus=1)), *facts):
+async def forecast_of(path: str, *facts: AnyFact, pools: Sequence[str] = ("default",), jobs: int = 2) -> ReadModel:
+    """Return the read model of a log with these facts once so many jobs have a forecast."""
+    store, clock = await open_store(path), SystemClock()
+    for data in facts:
         fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now())
         await store.append(data.stream, ANY_VERSION, [fact])
     view = ReadModel(store)
     await view.open()
-    forecaster = Forecaster(path, view, clock, ("default",))
+    forecaster = Forecaster(path, view, clock, pools)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(forecaster.run())
-        await until(lambda: len(view.forecasts) == 2)
+        await until(lambda: len(view.forecasts) == jobs)
         task.cancel()
     await store.close()
+    return view
+
+
+async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path) -> None:
+    jobs = [JobSubmitted(spec=a_spec(name, epochs=3)) for name in "ab"]
+    view = await forecast_of(str(tmp_path / "voda.db"), NodeJoined(node=a_node("n1", gpus=1)), *jobs)
     assert [view.forecasts[name].position for name in "ab"] == [1, 2]
     assert view.forecasts["a"].starts_at == view.forecast_at
+
+
+async def test_forecasts_when_a_job_would_take_longer_than_the_calendar_goes_are_made_of_all_others(
+    tmp_path: Path,
+) -> None:
+    endless = a_spec("a", epochs=1_000_000_000)
+    view = await forecast_of(
+        str(tmp_path / "voda.db"),
+        NodeJoined(node=a_node("n1", gpus=2)),
+        JobSubmitted(spec=endless),
+        JobSubmitted(spec=a_spec("b", epochs=3)),
+        JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=1e9),
+        JobProgressed(job_id="b", epochs_done=1, workers=1, epoch_s=60.0),
+    )
+    assert view.forecasts["a"].finishes_at is None
+    assert view.forecasts["b"].finishes_at is not None
+
+
+async def test_forecasts_of_a_pool_when_that_of_another_fails_are_made_all_the_same(tmp_path: Path) -> None:
+    view = await forecast_of(
+        str(tmp_path / "voda.db"),
+        SettingsChanged(pool="odd", settings={"policy": "gone"}),
+        *(NodeJoined(node=a_node(f"n-{pool}", gpus=1, pool=pool)) for pool in ("odd", "even")),
+        *(JobSubmitted(spec=a_spec(pool, pool=pool)) for pool in ("odd", "even")),
+        pools=("odd", "even"),
+        jobs=1,
+    )
+    assert view.forecasts["even"].starts_at == view.forecast_at
 
 
 async def test_process_when_who_asked_is_gone_ends_without_a_word(tmp_path: Path) -> None:

@@ -336,7 +336,7 @@ async def test_proof_after_a_lost_connection_is_not_confused_by_what_is_written_
         await store.append("job.a", 1, [a_fact("2")])
         return page
 
-    store._log._doubt()
+    store._log._proven = -1
     monkeypatch.setattr(store._log.stream, "all_behind", while_another_is_written)
     assert await store.position() == 2
 
@@ -471,8 +471,8 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
         for number in range(100):
             await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))])
     async with opened(url) as store:
-        for key in await store._log.marks.blobs.keys("segment"):
-            await store._log.marks.blobs.drop(key)
+        for key in await store._log.marks.keys("segment"):
+            await store._log.marks.drop(key)
         assert await store.append("job.new", ANY_VERSION, [a_fact("7")]) == 8
         assert await ids(store, stream="job.1") == [str(number) for number in range(1, 100, 3)]
 

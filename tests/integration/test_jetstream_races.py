@@ -1,18 +1,20 @@
 """A log in NATS JetStream, where something happens between two steps of something else."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests import jetstream_logs
-from tests.builders import a_fact
+from tests.builders import a_fact, a_snapshot
 from tests.jetstream_logs import SEGMENT, ids, opened
 from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Head
 from voda.log.archive.verify import verify_log
 from voda.log.jetstream import state as state_module
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.jetstream.transport import stream as stream_module
 from voda.log.jetstream.transport.stream import MessageStream
@@ -29,16 +31,16 @@ async def test_id_that_comes_in_while_ids_are_looked_up_is_known(
     for number in range(SEGMENT):
         await store.append("job.a", number, [a_fact(str(number))])
     async with opened(url) as other:
-        look_up = other._reader.index.ids
+        look_up = other._reader.ids
 
-        async def while_another_appends() -> Any:
-            monkeypatch.setattr(other._reader.index, "ids", look_up)
-            found = await look_up()
+        async def while_another_appends(state: LogState) -> Any:
+            monkeypatch.setattr(other._reader, "ids", look_up)
+            found = await look_up(state)
             await store.append("job.b", ANY_VERSION, [a_fact("same")])
             await other.position()
             return found
 
-        monkeypatch.setattr(other._reader.index, "ids", while_another_appends)
+        monkeypatch.setattr(other._reader, "ids", while_another_appends)
         assert await other.append("job.b", ANY_VERSION, [a_fact("same")]) == SEGMENT + 1
     assert (await ids(store)).count("same") == 1
 
@@ -103,7 +105,7 @@ def answer_too_early(monkeypatch: pytest.MonkeyPatch, stream: MessageStream, *, 
     """Have the servers not know the stream's last messages for so many answers."""
     page, api, left = stream.page, stream.api, iter(range(times))
 
-    async def less(sequence: int, **limits: int) -> list[Any]:
+    async def less(sequence: int, **limits: Any) -> list[Any]:
         return [] if next(left, None) is not None else await page(sequence, **limits)
 
     async def early(what: str, body: object = None) -> dict[str, Any]:
@@ -149,6 +151,37 @@ async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, m
         monkeypatch.setattr(store._writer, "_write", write)
         store._log.connection.timeout_s = timeout_s
         assert await store.append("job.a", 0, [a_fact("1")]) == 1
+
+
+@pytest.mark.parametrize("how", ["lagging", "away", "another order"])
+async def test_record_when_the_nearest_server_has_not_all_of_it_in_order_is_read_from_the_leader(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    marks, state = store._log.marks, os.urandom(600_000)
+    await store.append("job.a", 0, [a_fact("1")])
+    await store.snapshots.save(a_snapshot("live-1", 1, state, heads=await store.heads()))
+    page = marks.stream.page
+
+    async def less(sequence: int, **limits: Any) -> list[Any]:
+        if how == "away":
+            raise StoreUnavailable("no answer")
+        return (await page(sequence, **limits))[:-1]
+
+    if how == "another order":
+        # As if another process had written the same once more, and ended in between.
+        (subject,) = [each for each in await _subjects(marks.stream) if "-pieces." in each and each.endswith(".0")]
+        piece = await marks.stream.last_of(subject)
+        assert piece is not None
+        await marks.stream.publish(subject, piece.data)
+    else:
+        monkeypatch.setattr(marks.stream, "page", less)
+    latest = await store.snapshots.latest("live-1")
+    assert latest is not None
+    assert latest.state == state
+
+
+async def _subjects(stream: MessageStream) -> list[str]:
+    return list((await stream.api("INFO", {"subjects_filter": ">"}))["state"]["subjects"])
 
 
 # ---- archive
@@ -205,5 +238,6 @@ async def test_process_that_only_reads_keeps_one_checkpoint(
         for number in range(10):
             await store.append("job.a", number, [a_fact(str(number))])
         assert await reader.position() == 10
-        assert [bool(closed.checkpoint) for closed in reader._log.closed] == [False, False, False, False, True]
+        assert [closed.last for closed in reader._log.closed] == [2, 4, 6, 8, 10]
+        assert LogState.load("checkpoint", reader._log.checkpoint).position == 10
         assert await reader.append("job.a", ANY_VERSION, [a_fact("0")]) == 1

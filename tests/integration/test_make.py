@@ -27,7 +27,7 @@ def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
 
 def without_report(run: Sequence[str]) -> Sequence[str]:
     """Return the arguments that say which tests run, and how."""
-    return [word for word in run if not word.startswith("--durations")]
+    return [word for word in run if not word.startswith(("--durations", "--timeout"))]
 
 
 def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:

@@ -187,7 +187,9 @@ async def test_migration_when_repeated_changes_nothing(url: str, store: DurableS
 
 async def test_migration_of_anothers_database_is_refused(postgres_database: str, postgres_server: Server) -> None:
     postgres_server.sql(postgres_database, "CREATE TABLE events (party text)")
-    with pytest.raises(NotALog, match="tables named events, streams, snapshots, archived of another application"):
+    with pytest.raises(
+        NotALog, match="tables named events, streams, snapshots, snapshot_pieces, archived of another application"
+    ):
         await PostgresDatabase.migrate(postgres_database)
     tables = "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = 'public'"
     assert postgres_server.sql(postgres_database, tables) == "events"

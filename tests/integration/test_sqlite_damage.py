@@ -255,7 +255,7 @@ async def test_log_cut_with_its_heads_is_betrayed_by_a_snapshot(path: Path) -> N
 async def test_damaged_event_is_named_though_snapshots_are_damaged_too(path: Path) -> None:
     await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-1", 3, b"state")))
     await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-2", 3, b"state")))
-    behind_vodas_back(path, "UPDATE snapshots SET state = 'other' WHERE name = 'live-2'")
+    behind_vodas_back(path, "UPDATE snapshot_pieces SET data = 'other' WHERE name = 'live-2'")
     assert "snapshot live-2 at position 3: the checksum does not fit" in await verified(path)
     behind_vodas_back(path, "UPDATE events SET body = x'' WHERE position = 5")
     assert await verified(path) == "position 5: the checksum does not fit the event"
@@ -290,7 +290,7 @@ async def test_snapshot_that_is_damaged_is_passed_over_for_an_older_one(path: Pa
             await store.snapshots.save(a_snapshot("live-1", position, b"state"))
 
     await with_store(path, save)
-    behind_vodas_back(path, "UPDATE snapshots SET state = 'other' WHERE position = 4")
+    behind_vodas_back(path, "UPDATE snapshot_pieces SET data = 'other' WHERE position = 4")
     store = await open_store(path)
     snapshot = await store.snapshots.latest("live-1")
     assert snapshot is not None

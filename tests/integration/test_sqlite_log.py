@@ -319,3 +319,54 @@ async def test_new_log_made_by_two_at_once_is_one_log(tmp_path: Path) -> None:
         await store.close()
     assert positions == [1, 2, 3, 4]
     assert list(tmp_path.iterdir()) == [path]
+
+
+# ---- snapshots
+
+
+def _sizes(path: Path) -> list[int]:
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT length(data) FROM snapshot_pieces ORDER BY position, number").fetchall()
+    connection.close()
+    return [size for (size,) in found]
+
+
+async def test_large_snapshot_when_saved_is_no_value_larger_than_a_mebibyte(tmp_path: Path) -> None:
+    """SQLite refuses values of a gigabyte, and others append between two pieces."""
+    path = tmp_path / "log.db"
+    await fill(path, 1)
+    store = await open_store(path)
+    await store.snapshots.save(a_snapshot("live-1", 1, bytes(5_000_000)))
+    await store.close()
+    assert max(_sizes(path)) == 2**20
+    assert sum(_sizes(path)) > 5_000_000
+
+
+async def test_pieces_of_a_killed_writer_when_their_position_is_behind_all_snapshots_are_dropped(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.db"
+    await fill(path, 20)
+    behind_vodas_back(path, "INSERT INTO snapshot_pieces VALUES ('live-1', 2, 'of the killed one', 0, x'00')")
+    store = await open_store(path)
+    await store.snapshots.save(a_snapshot("live-1", 2, b"state"))
+    assert len(_sizes(path)) == 2
+    for position in range(3, 12):
+        await store.snapshots.save(a_snapshot("live-1", position, b"state"))
+    assert [snapshot.position async for snapshot in store.snapshots.all()] == list(range(4, 12))
+    await store.close()
+    assert len(_sizes(path)) == 8
+
+
+async def test_snapshot_that_a_writer_drops_while_it_is_read_is_none_and_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await fill(path, 3)
+    store = await open_store(path)
+    for position in (1, 2):
+        await store.snapshots.save(a_snapshot("live-1", position, b"state", heads=await store.heads()))
+    reading = store.snapshots.all()
+    assert (await anext(reading)).position == 1
+    behind_vodas_back(path, "DELETE FROM snapshots")
+    behind_vodas_back(path, "DELETE FROM snapshot_pieces")
+    assert [snapshot.position async for snapshot in reading] == []
+    await store.close()

@@ -12,7 +12,7 @@ from tests.builders import Log, a_spec
 from tests.contract.cluster_claims import POOL, ActingCluster, Quiet
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.clock import SystemClock
+from voda.clock import Clock, SystemClock
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.pools import KubernetesPools
@@ -58,6 +58,10 @@ class KnownJobs:
         """See JobLog."""
         return None
 
+    def is_mostly_silent(self, pool: str) -> bool:
+        """See JobLog."""
+        return False
+
 
 class FoldedJobs(KnownJobs):
     """A log whose events are folded as they come."""
@@ -83,10 +87,10 @@ class KubernetesBench:
 
     is_patient = True
 
-    def __init__(self, world: World, api: Api) -> None:
+    def __init__(self, world: World, api: Api, clock: Clock) -> None:
         self.world = world
         self._log, self._jobs = Log(), FoldedJobs()
-        self._clock = SystemClock()
+        self._clock = clock
         self._told: list[Notice] = []
         self._has_told = asyncio.Event()
         setup = KubernetesSetup(rule=PoolRule(), clock=self._clock, log=self._jobs)
@@ -174,9 +178,9 @@ class KubernetesBench:
 
 
 @asynccontextmanager
-async def a_kubernetes_bench(world: World, api: Api) -> AsyncIterator[KubernetesBench]:
-    """Run the cluster of a pool on a world."""
-    bench = KubernetesBench(world, api)
+async def a_kubernetes_bench(world: World, api: Api, clock: Clock | None = None) -> AsyncIterator[KubernetesBench]:
+    """Run the cluster of a pool on a world; the clock is that of its loop."""
+    bench = KubernetesBench(world, api, clock or SystemClock())
     running = [asyncio.create_task(work) for work in (bench.mirror.run(), bench.listen())]
     try:
         await bench.prepare()

@@ -33,7 +33,7 @@ _MOST_ENDS = 5
 _CONTROLLERS = (
     *("job", "garbagecollector", "namespace", "nodelifecycle", "taint-eviction-controller", "podgc", "disruption"),
     *("deployment", "replicaset", "serviceaccount", "serviceaccount-token", "ttl-after-finished", "resourcequota"),
-    "resourceclaim-controller",
+    *("resourceclaim-controller", "device-taint-eviction-controller"),
 )
 # As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")

@@ -10,11 +10,15 @@ from tests.kube.client import Object
 
 DRIVER = "gpu.example.com"
 CLASS = DRIVER
-_CEL = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].type == "gpu"'
 
 
-def a_device_class(name: str = CLASS, expression: str = _CEL) -> Object:
-    """Return a class of whole GPUs of the driver."""
+def class_of(kind: str) -> str:
+    """Return the CEL expression that selects the driver's devices of a type."""
+    return f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].type == "{kind}"'
+
+
+def a_device_class(name: str = CLASS, expression: str = class_of("gpu")) -> Object:
+    """Return a class of devices of the driver, by default of whole GPUs."""
     return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
 
 
@@ -38,11 +42,50 @@ def a_device(name: str, *, attributes: Mapping[str, str] | None = None, **fields
     return {"name": name, "attributes": {key: {"string": text} for key, text in texts.items()}, **fields}
 
 
+def partitioned_slices(node: str, gpus: int) -> Sequence[Object]:
+    """Return what the driver publishes of GPUs, each of which is one device, or two `3g`, or seven `1g`."""
+    counters = [
+        {"name": f"gpu-{at}", "counters": {"slices": {"value": "7"}, "memory": {"value": "80Gi"}}} for at in range(gpus)
+    ]
+    devices = []
+    for at in range(gpus):
+        for kind, most, slices, memory in (("gpu", 1, 7, "80Gi"), ("3g", 2, 3, "40Gi"), ("1g", 7, 1, "10Gi")):
+            takes = {"slices": {"value": str(slices)}, "memory": {"value": memory}}
+            consumed = [{"counterSet": f"gpu-{at}", "counters": takes}]
+            for number in range(most):
+                name = f"gpu-{at}-{kind}-{number}"
+                devices.append(a_device(name, attributes={"type": kind}, consumesCounters=consumed))
+    published = a_slice(node, devices, name=f"{node}-devices", slices=2)
+    shared = a_slice(node, [], name=f"{node}-counters", slices=2)
+    del shared["spec"]["devices"]
+    shared["spec"]["sharedCounters"] = counters
+    return shared, published
+
+
+def attached(claim: Object) -> Object:
+    """Return what a driver says of the devices of a claim once they are attached to its node."""
+    said = {"status": "True", "reason": "Done", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    devices = [
+        {
+            **{key: each[key] for key in ("driver", "pool", "device")},
+            "conditions": [{"type": name, **said} for name in each["bindingConditions"]],
+        }
+        for each in claim["status"]["allocation"]["devices"]["results"]
+    ]
+    return {"status": {"devices": devices}}
+
+
 def a_gpu(node: str, number: int, *, milli: int = 1_000, memory: str = "80Gi") -> Object:
     """Return a GPU that claims share."""
     capacity = {"milli": {"value": str(milli)}, "memory": {"value": memory}}
     attributes = {"uuid": f"GPU-{node}-{number}"}
     return a_device(f"gpu-{number}", attributes=attributes, allowMultipleAllocations=True, capacity=capacity)
+
+
+def a_taint_rule(name: str, effect: str, **selector: str) -> Object:
+    """Return an administrator's taint of the devices that are selected by `driver`, `pool` and `device`."""
+    taint = {"key": "example.com/health", "value": "bad", "effect": effect}
+    return {"metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": taint}}
 
 
 def a_claim_template(name: str, namespace: str, gpus: int = 1, request: Object | None = None) -> Object:

@@ -84,46 +84,30 @@ def clusters() -> Iterator[Clusters]:
     made.close()
 
 
-@pytest.fixture
-def control_plane(clusters: Clusters) -> ControlPlane:
-    """A control plane that serves MPIJob v2beta1 and PyTorchJob."""
-    made: ControlPlane = clusters.of("stand-ins", "control_plane")
-    return made
+def _cluster_of(family: str, name: str, about: str) -> Any:
+    """Return the fixture of a cluster."""
+
+    def cluster(clusters: Clusters) -> Any:
+        return clusters.of(family, name)
+
+    cluster.__doc__ = about
+    return pytest.fixture(cluster, name=name)
 
 
-@pytest.fixture
-def control_plane_v1(clusters: Clusters) -> ControlPlane:
-    """A control plane that serves MPIJob v1 and PyTorchJob."""
-    made: ControlPlane = clusters.of("stand-ins", "control_plane_v1")
-    return made
-
-
-@pytest.fixture
-def cluster(clusters: Clusters) -> PeeredCluster:
-    """A control plane with kwok, mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob)."""
-    made: PeeredCluster = clusters.of("operators", "cluster")
-    return made
-
-
-@pytest.fixture
-def cluster_v1(clusters: Clusters) -> PeeredCluster:
-    """A control plane with kwok and training-operator (MPIJob v1 and PyTorchJob)."""
-    made: PeeredCluster = clusters.of("operators", "cluster_v1")
-    return made
-
-
-@pytest.fixture
-def jobs_cluster(clusters: Clusters) -> PeeredCluster:
-    """A control plane with kwok and no operator."""
-    made: PeeredCluster = clusters.of("jobs", "jobs_cluster")
-    return made
-
-
-@pytest.fixture
-def trainjobs_cluster(clusters: Clusters) -> PeeredCluster:
-    """A control plane with kwok, the JobSet controller and Kubeflow Trainer."""
-    made: PeeredCluster = clusters.of("jobs", "trainjobs_cluster")
-    return made
+control_plane = _cluster_of("stand-ins", "control_plane", "A control plane that serves MPIJob v2beta1 and PyTorchJob.")
+control_plane_v1 = _cluster_of("stand-ins", "control_plane_v1", "A control plane that serves MPIJob v1 and PyTorchJob.")
+cluster = _cluster_of(
+    "operators",
+    "cluster",
+    "A control plane with kwok, mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob).",
+)
+cluster_v1 = _cluster_of(
+    "operators", "cluster_v1", "A control plane with kwok and training-operator (MPIJob v1 and PyTorchJob)."
+)
+jobs_cluster = _cluster_of("jobs", "jobs_cluster", "A control plane with kwok and no operator.")
+trainjobs_cluster = _cluster_of(
+    "jobs", "trainjobs_cluster", "A control plane with kwok, the JobSet controller and Kubeflow Trainer."
+)
 
 
 @pytest.fixture

@@ -95,7 +95,14 @@ class Kubelet:
 
     async def evict(self, namespace: str, name: str) -> None:
         """End a pod as a kubelet does whose node runs out of memory."""
-        status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+        pod = await self._client.get(PODS, name, namespace)
+        disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+        status = {
+            "phase": "Failed",
+            "reason": "Evicted",
+            "message": "The node was low on resource: memory.",
+            "conditions": [*pod["status"].get("conditions", ()), disrupted],
+        }
         await self._client.patch(PODS, (namespace, name), {"status": status}, "status")
 
     async def exit(self, namespace: str, name: str, exit_code: int = 0) -> None:

@@ -35,6 +35,7 @@ _CORE: Final = (
     client.BUDGETS,
     client.DEVICE_CLASSES,
     client.SLICES,
+    client.TAINT_RULES,
     client.CLAIMS,
     client.CLAIM_TEMPLATES,
 )

@@ -8,9 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.kube.assets import IS_OLD
 from tests.kube.objects import GPU
 from voda.app.kubernetes.service import KubernetesService
-from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from voda.cluster.kubernetes.device_objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -65,8 +72,9 @@ async def mirror_differences(service: KubernetesService) -> Sequence[str]:
     devices = inventory.stock.devices
     if devices.is_served:
         for name, of, kept in (
-            ("deviceclasses", DeviceClass, devices.classes),
-            ("resourceslices", ResourceSlice, devices.slices),
+            ("deviceclasses", DeviceClass, devices.published.classes),
+            *((("devicetaintrules", DeviceTaintRule, devices.published.taint_rules),) if not IS_OLD else ()),
+            ("resourceslices", ResourceSlice, devices.published.slices),
             ("resourceclaims", ResourceClaim, devices.claims),
             ("resourceclaimtemplates", ResourceClaimTemplate, devices.templates),
         ):

@@ -210,8 +210,9 @@ async def a_registry(
         pools: of the service.
         announces: whether announcements go to the cluster; kept in `announced` otherwise.
         environment: what a job's processes are told.
-        fields: of the Backend.
+        fields: of the Backend; `has_user_policy`, whether the annotation that names a user is believed.
     """
+    has_user_policy = fields.pop("has_user_policy", False)
     log = Mortal(store or MemoryStore(), "append", "append_all")
     real = await Api.open(world.plane.kubeconfig())
     hand = Mortal(real, "get", "create", "patch", "delete")
@@ -230,6 +231,7 @@ async def a_registry(
             values=TemplateValues(tolerated_taints=GPU_TAINTS, environment=environment),
             announce=reporter.announce if announces else announced.append,
             refused=reporter.states.refuse,
+            has_user_policy=has_user_policy,
         )
         backend.journal.view.subscribe(registrar.see)
         backend.journal.view.subscribe(reporter.see)

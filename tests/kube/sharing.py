@@ -13,7 +13,8 @@ from tests.kube.assets import ROOT
 from tests.kube.client import NODES, PODS, Client, Object
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.objects import a_node
-from voda.extender.wire import ExtenderFilterResult
+from voda.extender.wire import ExtenderArgs, ExtenderFilterResult
+from voda.operator.extender import Extender
 from voda.operator.sharing.share_extender import ShareExtender
 
 CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"
@@ -63,12 +64,12 @@ class HandScheduler:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def filter(self, extender: ShareExtender, pod: Object) -> ExtenderFilterResult:
+    async def filter(self, extender: Extender[ShareExtender], pod: Object) -> ExtenderFilterResult:
         """Return what the extender says of all nodes."""
         names = [node["metadata"]["name"] for node in await self._client.list(NODES)]
         return await extender.filter(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names}))
 
-    async def place(self, extender: ShareExtender, pod: Object, *, node: str = "") -> str:
+    async def place(self, extender: Extender[ShareExtender], pod: Object, *, node: str = "") -> str:
         """Place a pod on the best node, or on the one that is named, and return why it was not bound."""
         found = await self.filter(extender, pod)
         if found.error or not found.node_names:
@@ -76,11 +77,11 @@ class HandScheduler:
                 {*found.failed_nodes.values(), *found.failed_and_unresolvable_nodes.values()}
             )
         arguments = {"Pod": pod, "NodeNames": found.node_names}
-        scores = await extender.prioritize(msgspec.json.encode(arguments))
+        scores = await extender.answer(msgspec.json.encode(arguments), ExtenderArgs, extender.decider.prioritize)
         best = node or max(scores, key=lambda each: each.score).host
         return await self.bind(extender, pod, best)
 
-    async def bind(self, extender: ShareExtender, pod: Object, node: str) -> str:
+    async def bind(self, extender: Extender[ShareExtender], pod: Object, node: str) -> str:
         """Bind a pod, and return why it was not."""
         meta = pod["metadata"]
         named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}

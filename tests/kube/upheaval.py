@@ -20,6 +20,7 @@ from tests.virtual_time import now_s
 from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
+from voda.domain.reasons.requests import Requested
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCancelRequested, SettingsChanged
@@ -173,7 +174,7 @@ class Upheaval:
             job_id, job = self._chance.choice(sorted(live.items()))
             self._note(f"cancel {job_id}")
             self._ended[job.spec.name].add("Canceled")
-            await self._happens(JobCancelRequested(job_id=job_id, reason="test"))
+            await self._happens(JobCancelRequested(job_id=job_id, reason=Requested(text="test")))
 
     async def _change_policy(self) -> None:
         policy = self._chance.choice(_POLICIES)

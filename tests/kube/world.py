@@ -15,6 +15,7 @@ from typing import Protocol, Self
 import aiohttp
 
 from tests.kube import client as api
+from tests.kube.assets import IS_OLD
 from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import a_node, ready
@@ -295,7 +296,8 @@ class World:
         for resource in (*self.kinds, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES, *_CLAIMS):
             for namespace in namespaces:
                 await self.client.delete_all(resource, namespace)
-        for resource in (api.NODES, api.SLICES, api.DEVICE_CLASSES):
+        of_newer = () if IS_OLD else (api.TAINT_RULES,)
+        for resource in (api.NODES, api.SLICES, api.DEVICE_CLASSES, *of_newer):
             await self.client.request("DELETE", resource.path())
 
     def _resource(self, kind: str) -> Resource:

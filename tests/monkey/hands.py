@@ -13,8 +13,8 @@ import aiohttp
 
 from tests.e2e.kubernetes.replica import Replica
 from tests.kube import client as api
+from tests.kube.assets import IS_OLD
 from tests.kube.client import Object, Refused, Resource, controller_of
-from tests.kube.devices import a_slice
 from tests.kube.objects import (
     a_jobset,
     a_node,
@@ -95,8 +95,9 @@ class Hands:
         objects: list[Object] = []
         for kind, resource in _KINDS.items():
             objects += [{**each, "kind": kind} for each in await client.list(resource, namespace)]
-        nodes, pods, slices = [await client.list(each) for each in (api.NODES, api.PODS, api.SLICES)]
-        return Scene(nodes=nodes, pods=pods, objects=objects, slices=slices)
+        nodes, pods, slices, held = [await client.list(each) for each in (api.NODES, api.PODS, api.SLICES, api.CLAIMS)]
+        rules = () if IS_OLD else await client.list(api.TAINT_RULES)
+        return Scene(nodes=nodes, pods=pods, objects=objects, slices=slices, claims=held, rules=rules)
 
     async def calm(self) -> None:
         """Make good again what stands in the way of jobs."""
@@ -222,16 +223,17 @@ class Hands:
     async def remove_node(self, step: Step) -> None:
         """Let a machine vanish."""
         await self.world.remove_node(step.target)
-        # Its slice belongs to the node's object, which a driver would have said.
-        await self.world.client.delete(api.SLICES, a_slice(step.target)["metadata"]["name"])
+        # Its slices belong to the node's object, which a driver would have said.
+        for name in claims.slice_names(step.target):
+            await self.world.client.delete(api.SLICES, name)
 
     async def add_node(self, step: Step) -> None:
         """Let it be there again."""
         await self._add(step.target)
 
     async def bring_foreign(self, step: Step) -> None:
-        """Let somebody else's pod ask for GPUs."""
-        gpus = 1 + step.number % claims.MOST_GPUS
+        """Let somebody else's pod ask for GPUs, or for a part of one."""
+        gpus = step.number % (1 + claims.MOST_GPUS) if self.has_claims else 1 + step.number % claims.MOST_GPUS
         asked: dict[str, Any] = {"spec": claims.claim(gpus)} if self.has_claims else {"gpus": gpus}
         await self.world.client.create(api.PODS, a_pod(step.target, "default", **asked))
 
@@ -290,9 +292,14 @@ class Hands:
         """Add a node unless it is there, and the devices that it offers."""
         if await self.world.client.find(api.NODES, name) is None:
             await self.world.add_node(name, gpus=0 if self.has_claims else GPUS)
-        offered = a_slice(name, GPUS)
-        if self.has_claims and await self.world.client.find(api.SLICES, offered["metadata"]["name"]) is None:
-            await self.world.client.create(api.SLICES, offered)
+        if self.has_claims:
+            await self._publish(name)
+
+    async def _publish(self, node: str) -> None:
+        """Say what devices a node offers, as far as that is not said."""
+        for each in claims.slices(node, GPUS):
+            if await self.world.client.find(api.SLICES, each["metadata"]["name"]) is None:
+                await self.world.client.create(api.SLICES, each)
 
     async def _restore(self, name: str) -> None:
         await self._add(name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.kube.client import Object, controller_of
 from tests.kube.objects import GPU, MANAGED, POOL
-from tests.monkey.claims import claimed_gpus
+from tests.monkey.claims import claimed_gpus, offered
 from voda.domain.job import Job, Phase
 from voda.domain.state import ClusterState
 
@@ -31,13 +31,16 @@ class Scene:
     """Of jobs, of all kinds."""
     slices: Sequence[Object] = ()
     """Of devices that nodes offer."""
+    claims: Sequence[Object] = ()
+    rules: Sequence[Object] = ()
+    """That take devices out."""
 
     @property
     def gpus(self) -> Mapping[str, int]:
         """Node -> GPUs that it offers, counted or as devices."""
-        devices = {str(each["spec"]["nodeName"]): len(each["spec"]["devices"]) for each in self.slices}
+        devices = offered(self.slices, self.claims, self.rules)
         counted = {_name(node): int(node["status"]["allocatable"].get(GPU, 0)) for node in self.nodes}
-        return {name: gpus + devices.get(name, 0) for name, gpus in counted.items()}
+        return {name: gpus + devices[name] for name, gpus in counted.items()}
 
 
 def violations(state: ClusterState, scene: Scene) -> list[str]:
@@ -45,6 +48,7 @@ def violations(state: ClusterState, scene: Scene) -> list[str]:
     return [
         *unlike_nodes(state, scene),
         *unlike_plan(state, scene),
+        *unlike_objects(state, scene),
         *unlike_cluster(state, scene),
         *overfull(scene),
         *gated(state, scene),
@@ -58,7 +62,7 @@ def unlike_nodes(state: ClusterState, scene: Scene) -> Iterator[str]:
     pool = [_name(node) for node in scene.nodes if node["metadata"]["labels"].get(POOL) == state.pool]
     # Without any it is a node of no pool.
     there = {name: gpus for name in pool if (gpus := scene.gpus[name])}
-    believed = {name: int(node.gpus) for name, node in state.nodes.items()}
+    believed = {name: int(node.gpus) for name, node in state.nodes.items() if node.gpus}
     for name in sorted(there.keys() | believed.keys()):
         if there.get(name) != believed.get(name):
             yield f"node {name} has {there.get(name)} GPUs, and {believed.get(name)} by the log"
@@ -76,6 +80,18 @@ def unlike_plan(state: ClusterState, scene: Scene) -> Iterator[str]:
             yield f"{job_id} lives by the log, all of its {len(nodes)} planned workers are done"
         if planned != dict(job.workers):
             yield f"{job_id} is planned on {planned}, the log has it on {dict(job.workers)}"
+
+
+def unlike_objects(state: ClusterState, scene: Scene) -> Iterator[str]:
+    """Say of which jobs the pods ask for other GPUs than the log has."""
+    live = {job.uid: job for job in state.jobs.values()}
+    for each in scene.objects:
+        job = live.get(str(each["metadata"]["uid"]))
+        if each["kind"] == "Job" and job is not None:
+            pod = each["spec"]["template"]
+            gpus = _limits(pod) + claimed_gpus(pod)
+            if gpus != job.spec.gpus_per_replica:
+                yield f"pods of {_name(each)} ask for {gpus} GPUs, by the log for {job.spec.gpus_per_replica}"
 
 
 def unlike_cluster(state: ClusterState, scene: Scene) -> Iterator[str]:
@@ -98,8 +114,10 @@ def unlike_cluster(state: ClusterState, scene: Scene) -> Iterator[str]:
 def overfull(scene: Scene) -> Iterator[str]:
     """Say which nodes have pods that request more GPUs than they have."""
     held = _held(scene.pods)
+    workers = _held([pod for pod in scene.pods if _index(pod) is not None])
     for name, gpus in scene.gpus.items():
-        if held[name] > gpus:
+        # Where none are said, pods of others stay.
+        if (held if gpus else workers)[name] > gpus:
             yield f"{name} has {gpus} GPUs, its pods hold {held[name]}"
 
 
@@ -210,9 +228,13 @@ def _held(pods: Sequence[Object]) -> Counter[str]:
     held = Counter[str]()
     for pod in pods:
         if _node(pod) and not _is_over(pod):
-            limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-            held[_node(pod)] += sum(int(each.get(GPU, 0)) for each in limits) + claimed_gpus(pod)
+            held[_node(pod)] += _limits(pod) + claimed_gpus(pod)
     return held
+
+
+def _limits(pod: Object) -> int:
+    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
+    return sum(int(each.get(GPU, 0)) for each in limits)
 
 
 def _name(thing: Object) -> str:

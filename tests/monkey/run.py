@@ -18,7 +18,7 @@ from tests.kube.mirror import TRANSIENT, Mirror
 from tests.kube.peers.cluster import PeeredCluster
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import DEADLINE_S
-from tests.monkey.hands import Hands
+from tests.monkey.faults import FaultyHands
 from tests.monkey.invariants import unknown, violations, wrong_ends
 from tests.monkey.steps import ENDS, Step, steps
 from voda.controller.follower import catch_up
@@ -71,7 +71,7 @@ class Belief:
 class Run:
     """See the module; made by `running`."""
 
-    def __init__(self, hands: Hands, seed: int, stack: AsyncExitStack) -> None:
+    def __init__(self, hands: FaultyHands, seed: int, stack: AsyncExitStack) -> None:
         self.hands = hands
         self.diary: list[str] = []
         """What was done, and what came of it."""
@@ -114,6 +114,9 @@ class Run:
             file.write(f"{self._belief.live.position} {what}\n")
 
     async def _rest(self, where: str) -> None:
+        if self.hands.has_quota:
+            # Nothing is wrong with GPUs that it keeps from jobs.
+            return
         await self._until(self._is_at_rest, where)
         self._rests += 1
         if self._rests % _VERIFIED == 0:
@@ -194,7 +197,7 @@ class Run:
 async def running(cluster: PeeredCluster, folder: Path, seed: int, *, has_claims: bool = False) -> AsyncIterator[Run]:
     """Make a world of its own on a cluster, start voda there, and watch both until the block ends."""
     async with PeeredWorld(cluster) as world, AsyncExitStack() as stack:
-        hands = Hands(world, folder, has_claims=has_claims)
+        hands = FaultyHands(world, folder, has_claims=has_claims)
         stack.callback(hands.end)
         await hands.begin()
         run = Run(hands, seed, stack)

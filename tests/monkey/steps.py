@@ -21,7 +21,8 @@ PARTS: Final = (
     *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
     *("mpi-operator", "training-operator", "jobset", "trainer", "kwok"),
 )
-SEEDS: Final = (56, 65)
+QUOTA: Final = "quota"
+SEEDS: Final = (7337, 5579)
 """Of `make e2e`: together their first 60 steps have every kind, every act and every part."""
 
 
@@ -68,12 +69,22 @@ class Model:
     lost: set[str] = field(default_factory=set)
     """Their kubelets are dead."""
     removed: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
+    """They say no GPUs."""
+    tainted: set[str] = field(default_factory=set)
+    """A GPU of theirs is taken out."""
+    has_quota: bool = False
     submitted: int = 0
 
     @property
     def present(self) -> Sequence[str]:
         """The nodes that are there."""
         return [node for node in node_names() if node not in self.removed]
+
+    @property
+    def silent(self) -> set[str]:
+        """Those of which voda sees no GPUs."""
+        return self.lost | self.hidden
 
     def take(self, step: Step) -> None:
         """Change what is believed as a step does."""
@@ -96,10 +107,20 @@ class Model:
                 self.lost.add(step.target)
             case "restore_node":
                 self.lost.discard(step.target)
+            case "hide_gpus":
+                self.hidden.add(step.target)
+            case "show_gpus":
+                self.hidden.discard(step.target)
+            case "taint":
+                self.tainted.add(step.target)
+            case "untaint":
+                self.tainted.discard(step.target)
+            case "forbid" | "allow":
+                self.has_quota = step.act == "forbid"
             case "remove_node":
                 self.removed.add(step.target)
-                self.lost.discard(step.target)
-                self.cordoned.discard(step.target)
+                for nodes in (self.lost, self.cordoned, self.hidden, self.tainted):
+                    nodes.discard(step.target)
             case "add_node":
                 self.removed.discard(step.target)
 
@@ -147,11 +168,12 @@ def _jobs(model: Model) -> Sequence[str]:
 def _loseable(model: Model) -> Sequence[str]:
     # Where most nodes are silent at once, nothing is moved for it; and then there is little to see.
     most = len(model.present) // 2
-    return [node for node in model.present if node not in model.lost] if len(model.lost) < most else []
+    return [node for node in model.present if node not in model.silent] if len(model.silent) < most else []
 
 
 def _removable(model: Model) -> Sequence[str]:
-    return model.present if len(model.present) > 2 else []
+    most = (len(model.present) - 1) // 2
+    return model.present if len(model.present) > 2 and len(model.silent) <= most else []
 
 
 _ACTS: Final[Sequence[tuple[int, str, Callable[[Model], Sequence[str]]]]] = (
@@ -170,9 +192,17 @@ _ACTS: Final[Sequence[tuple[int, str, Callable[[Model], Sequence[str]]]]] = (
     (2, "drain", lambda model: [node for node in model.present if node not in model.cordoned]),
     (2, "lose_node", _loseable),
     (4, "restore_node", lambda model: sorted(model.lost)),
-    (3, "flap", lambda model: [node for node in model.present if node not in model.lost]),
+    (3, "flap", lambda model: [node for node in model.present if node not in model.silent]),
     (1, "remove_node", _removable),
     (4, "add_node", lambda model: sorted(model.removed)),
+    (3, "taint", lambda model: [node for node in model.present if node not in model.tainted]),
+    (4, "untaint", lambda model: sorted(model.tainted)),
+    (3, "hide_gpus", _loseable),
+    (6, "show_gpus", lambda model: sorted(model.hidden)),
+    (3, "evict_saving", _jobs),
+    (1, "forbid", lambda model: [] if model.has_quota else [QUOTA]),
+    (5, "allow", lambda model: [QUOTA] if model.has_quota else []),
+    (4, "change_suspended", _jobs),
     (3, "bring_foreign", _new_foreign),
     (4, "end_foreign", lambda model: model.foreign),
     (3, "kill_voda", lambda model: ["voda"]),

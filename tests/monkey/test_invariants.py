@@ -8,12 +8,13 @@ import pytest
 from tests.builders import a_job, a_state
 from tests.builders import a_node as a_known_node
 from tests.kube.client import Object
-from tests.kube.devices import a_slice
-from tests.kube.objects import GPU, a_node, a_pod, an_mpijob
+from tests.kube.devices import DRIVER, a_slice, a_taint_rule, partitioned_slices
+from tests.kube.objects import GPU, a_node, a_pod, an_indexed_job, an_mpijob
 from tests.monkey import invariants
-from tests.monkey.claims import claim
+from tests.monkey.claims import claim, offered
 from tests.monkey.invariants import Scene
 from voda.domain.job import Job, Phase
+from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState
 
 POOL = "default"
@@ -94,7 +95,7 @@ def test_what_is_wrong_is_said(state: ClusterState, scene: Scene, said: str) -> 
 @pytest.mark.parametrize(
     ("fields", "scene"),
     [
-        ({"halt_reason": "halted by ada"}, a_scene()),
+        ({"halt": Requested(by="ada")}, a_scene()),
         ({"is_canceling": True}, a_scene()),
         ({"refusals": {"n1": "no room"}}, a_scene()),
         ({"gpus_per_replica": 3, "min_replicas": 2}, a_scene()),
@@ -175,3 +176,38 @@ def test_gpus_are_devices_too_which_pods_claim() -> None:
     scene = Scene(nodes=[a_node("n1", 0, POOL)], pods=[claiming], slices=[a_slice("n1", 2)])
     assert list(invariants.overfull(scene)) == ["n1 has 2 GPUs, its pods hold 3"]
     assert list(invariants.unlike_nodes(a_log(), scene)) == ["node n1 has 2 GPUs, and 4 by the log"]
+
+
+def test_gpus_of_devices_are_those_that_are_had_or_can_be() -> None:
+    slices, claims, rules = partitioned_slices("n1", 4), list[Object](), [closed("gpu-3-gpu-0")]
+    assert offered(slices, claims, rules) == {"n1": 3}
+    claims.append(having("gpu-0-1g-2"))
+    assert offered(slices, claims, rules) == {"n1": 2}
+    claims.append(having("gpu-3-gpu-0"))
+    assert offered(slices, claims, rules) == {"n1": 3}
+    assert offered(slices[:1], claims, rules) == offered(slices[1:], claims, rules) == {}
+
+
+def test_job_whose_pods_ask_for_other_gpus_than_the_log_has_is_said() -> None:
+    scene = Scene(objects=[{**an_indexed_job("a", "ns", gpus=2), "kind": "Job"}])
+    scene.objects[0]["metadata"]["uid"] = "uid-a"
+    said = list(invariants.unlike_objects(a_log(), scene))
+    assert said == ["pods of a ask for 2 GPUs, by the log for 1"]
+    assert list(invariants.unlike_objects(a_log(gpus_per_replica=2), scene)) == []
+
+
+def test_pods_of_others_may_stay_where_no_gpus_are_said() -> None:
+    other = a_pod("p", "ns", gpus=1, node="n1") | {"status": {"phase": "Running"}}
+    scene = Scene(nodes=[a_node("n1", 0, POOL)], pods=[other])
+    assert list(invariants.overfull(scene)) == []
+
+
+def having(device: str) -> Object:
+    results = [{"driver": DRIVER, "pool": "n1", "device": device}]
+    return {"status": {"allocation": {"devices": {"results": results}}}}
+
+
+def closed(device: str) -> Object:
+    rule = a_taint_rule("bad", "NoSchedule", driver=DRIVER, pool="n1")
+    rule["spec"]["deviceSelector"]["device"] = device
+    return rule

@@ -3,7 +3,7 @@
 import random
 from itertools import islice
 
-from tests.monkey.hands import Hands
+from tests.monkey.faults import FaultyHands
 from tests.monkey.steps import _ACTS, ENDS, KINDS, MOST_JOBS, PARTS, SEEDS, Model, Step, draw, node_names, steps
 
 
@@ -16,7 +16,7 @@ def test_every_act_is_drawn_in_time_and_somebody_can_do_it() -> None:
     drawn = {step.act for step in islice(steps(1), 1_000)}
     assert drawn == {act for _, act, _ in _ACTS}
     assert ENDS.keys() <= drawn
-    assert all(callable(getattr(Hands, act)) for act in drawn)
+    assert all(callable(getattr(FaultyHands, act)) for act in drawn)
 
 
 def test_the_seeds_of_every_commit_have_every_kind_act_and_part() -> None:

@@ -225,7 +225,7 @@ def _mark_in(entry: Entry) -> str:
         case "job.changed":
             return f"{entry.job_id} priority {entry.data.get('priority')}"
         case "job.cancel_requested":
-            return f"{entry.job_id} because {entry.data.get('reason')}"
+            return f"{entry.job_id} because {entry.data['reason'].get('text')}"
         case _:
             return ""
 

@@ -79,8 +79,11 @@ class Scene:
         return chaos.tally, trouble + self._voda.odd_ends
 
     async def _settle(self) -> None:
-        """Let plans follow each other quickly: there are many chances to kill somebody between them."""
-        url, wish = f"{self._voda.url}/api/v1/pools/default/settings", {"ratelimit_s": _RATELIMIT_S}
+        """Let plans follow each other quickly, with many chances to kill somebody between them, and users give any
+        priority, by which a change is known.
+        """
+        url = f"{self._voda.url}/api/v1/pools/default/settings"
+        wish = {"ratelimit_s": _RATELIMIT_S, "most_user_priority": 10**9}
         timeout = aiohttp.ClientTimeout(total=_READY_S)
         async with self._session.patch(url, json=wish, headers=self._headers, timeout=timeout) as answer:
             answer.raise_for_status()

@@ -12,6 +12,8 @@ SAME_NAME = {
 MOST_METHODS = 20
 MOST_LINES = 60
 """Of a function, its signature and docstring included; about 10 are usual."""
+MOST_LOADED = {"voda.planner.decide": 6_000, "voda.application.submit_job": 14_000}
+"""Lines of a centre and of all that it imports: whoever changes it has to trust them."""
 
 
 def test_class_names_when_two_classes_share_one_are_listed_with_a_reason() -> None:
@@ -38,6 +40,10 @@ def test_modules_when_counted_have_at_most_400_lines() -> None:
 
 def test_functions_when_counted_have_at_most_sixty_lines() -> None:
     assert [name for count, name in house.longest_functions() if count > MOST_LINES] == []
+
+
+def test_centres_when_loaded_need_few_lines_of_others() -> None:
+    assert {name: lines for name in house.CENTRES if (lines := house.lines_loaded(name)) > MOST_LOADED[name]} == {}
 
 
 def test_imports_when_one_is_in_a_function_or_on_the_way_are_loaded_and_those_for_types_only_close_a_circle() -> None:

@@ -12,6 +12,8 @@ MAY_SKIP = {
     "test_recordings.py": "recordings of another Kubernetes than the one that is run",
     "test_device_claims.py": "what the older Kubernetes does not serve yet",
     "test_shared_claims.py": "as test_device_claims.py",
+    "test_sick_gpus.py": "as test_device_claims.py",
+    "test_jobs.py": "as test_device_claims.py",
     "test_jobs_beside_shares.py": "as test_device_claims.py",
     "test_failures_named.py": "as test_hostile_jobs.py",
     "test_hostile_jobs.py": "control groups that the kernel does not delegate",

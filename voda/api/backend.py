@@ -28,6 +28,8 @@ class Backend:
     submits: JobSubmitter
     pools: Sequence[str]
     """Pools that take jobs; the first is the default."""
+    gpu_resource: str = ""
+    """As in JobRules."""
     access: Authenticator
     local_users: LocalUsers | None = None
     """Tells callers without a token at the Unix socket; None: there is none."""

@@ -7,10 +7,7 @@ end, requests in progress are answered, the rest is cut off.
 """
 
 import asyncio
-import errno
 import logging
-import socket
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from ipaddress import ip_address
@@ -25,19 +22,16 @@ from msgspec import json
 from voda.api.admission import SHARED, CallerLimits, ConnectionTable
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.problems import problem_response
-from voda.api.unix_socket import bound_socket, peer_of
+from voda.api.sockets import PortListener, bound_socket, context_of, listen, peer_of
 from voda.auth.callers import Caller
 from voda.auth.local_users import Peer
-from voda.domain.errors import AlreadyExists, InvalidInput
-from voda.process_table import listener_on
 
 _log = logging.getLogger(__name__)
 
-_BACKLOG: Final = 1_024
+_SOCKET_BACKLOG: Final = 128
+"""Of the Unix socket, where who connects can wait for a place: behind a flood a request waits for all in the line."""
 _ENDING_S: Final = 5.0
 """For requests in progress, once it ends."""
-_HANDSHAKE_S: Final = 10.0
-_ANYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _HEAD_BYTES: Final = 16_384
 """Longest line of a request's head."""
 _HEADERS: Final = 100
@@ -275,8 +269,25 @@ async def serving(
         AlreadyExists: somebody else listens there.
         InvalidInput: there is no such address, or the certificate cannot be used.
     """
+    async with answering(app, host, port, tls=tls, limits=limits) as listener:
+        await listener.open()
+        yield listener.url
+
+
+@asynccontextmanager
+async def answering(
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    tls: tuple[Path, Path] | None = None,
+    limits: CallerLimits | None = None,
+) -> AsyncIterator[PortListener]:
+    """Answer requests for the length of the block, and yield the listener of the port, which is not open yet; see
+    `serving`.
+    """
     limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
-    context = _context(*tls) if tls else None
+    context = context_of(*tls) if tls else None
     runner, table = web.AppRunner(app, shutdown_timeout=_ENDING_S), ConnectionTable[TimedConnection](limits)
 
     def connection() -> TimedConnection:
@@ -287,11 +298,11 @@ async def serving(
     await runner.setup()
     assert runner.server is not None, "made by setup"
     sweeper = SlowConnectionReaper(runner.server, loop, limits)
+    listener = PortListener(lambda: listen(connection, host, port, context), host, is_secure=context is not None)
     try:
-        listener = await _listen(connection, host, port, context)
         sweeper.begin()
         try:
-            yield _url(host, listener, is_secure=context is not None)
+            yield listener
         finally:
             listener.close()
     finally:
@@ -309,74 +320,8 @@ async def serving_socket(app: web.Application, path: Path) -> AsyncIterator[None
     """
     with bound_socket(path) as bound:
         loop = asyncio.get_running_loop()
-        listener = await loop.create_unix_server(app[_CONNECTION], sock=bound, backlog=_BACKLOG)
+        listener = await loop.create_unix_server(app[_CONNECTION], sock=bound, backlog=_SOCKET_BACKLOG)
         try:
             yield
         finally:
             listener.close()
-
-
-async def _listen(
-    connection: Callable[[], TimedConnection], host: str, port: int, context: ssl.SSLContext | None
-) -> asyncio.Server:
-    try:
-        return await asyncio.get_running_loop().create_server(
-            connection,
-            host or None,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=_HANDSHAKE_S if context else None,
-            backlog=_BACKLOG,
-        )
-    except socket.gaierror as error:
-        raise InvalidInput(f"--host {host}: there is no such address ({error.strerror})") from error
-    except OverflowError as error:
-        raise InvalidInput(f"--port is {port}, expected 0 (any) to 65535") from error
-    except OSError as error:
-        raise _not_listening(error, host, port) from error
-
-
-def _not_listening(error: OSError, host: str, port: int) -> AlreadyExists | InvalidInput:
-    where = f"{host or 'all addresses'}, port {port}"
-    if error.errno == errno.EADDRINUSE:
-        return AlreadyExists(
-            f"{where}: {_listener(port)}; stop it, or choose another port: --port 0 takes any that is free"
-        )
-    if error.errno == errno.EACCES:
-        return InvalidInput(f"{where}: this needs more rights; choose a port above 1023 with --port")
-    if error.errno == errno.EADDRNOTAVAIL:
-        return InvalidInput(f"{where}: this machine does not have that address; choose another with --host")
-    return InvalidInput(f"{where}: cannot listen there ({error.strerror or error})")
-
-
-def _listener(port: int) -> str:
-    """Return who listens on a port, as the subject and verb of a sentence."""
-    if (found := listener_on(port)) is None:
-        return f"another program listens there (root sees which: ss -ltnp 'sport = :{port}')"
-    pid, program = found
-    return f"{program} (process {pid}) listens there"
-
-
-def _context(certificate: Path, key: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    for file in (certificate, key):
-        try:
-            file.read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
-    try:
-        # A key that is locked by a password would make the server ask for it on the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: "")
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{certificate} and {key} are not a certificate and its key without a password, both PEM ({error})"
-        ) from error
-    return context
-
-
-def _url(host: str, listener: asyncio.Server, *, is_secure: bool) -> str:
-    port = listener.sockets[0].getsockname()[1]
-    name = _ANYWHERE.get(host, host)
-    return f"{'https' if is_secure else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"

@@ -91,6 +91,8 @@ class Operation:
     answers: Sequence[Response] = (Response(),)
     problems: Sequence[int] = ()
     """Statuses of its problems, beside those that follow from what it takes."""
+    takes_turns: bool = False
+    """Whether it keeps a core busy or reads a long piece of the log: users take turns at it (voda.api.turns)."""
     name: str = ""
     summary: str = ""
     tag: str = ""

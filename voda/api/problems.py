@@ -6,6 +6,7 @@ server's inside is shown.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -44,6 +45,7 @@ _STATUSES: Final[Mapping[type[errors.VodaError], HTTPStatus]] = {
     errors.FolderGone: HTTPStatus.GONE,
     errors.TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.QuotaExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -60,7 +62,10 @@ STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is of a type that is not read here.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "A field or parameter is wrong: `field` is its path.",
     HTTPStatus.UPGRADE_REQUIRED: "It is a WebSocket, and the request asks for none.",
-    HTTPStatus.TOO_MANY_REQUESTS: "You have as many live jobs, requests or streams as one may have: the detail tells.",
+    HTTPStatus.TOO_MANY_REQUESTS: (
+        "You have as many live jobs, requests or streams as one may have, or have written as much to the log within an"
+        " hour as one may: the detail tells."
+    ),
     HTTPStatus.SERVICE_UNAVAILABLE: (
         "The log does not answer at this moment, or the server is busy: try again, with the same Idempotency-Key."
     ),
@@ -114,7 +119,8 @@ def response_of(request: web.BaseRequest, error: Exception, new_id: Callable[[],
         return problem_response(status, f"something went wrong inside voda; its log has the error as {error_id}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
-    soon = {"Retry-After": "1"} if isinstance(error, errors.TransientError) else {}
+    later_s = error.retry_after_s if isinstance(error, errors.QuotaExceeded) else 1
+    soon = {"Retry-After": str(math.ceil(later_s))} if isinstance(error, errors.TransientError) else {}
     field = error.field if isinstance(error, errors.InvalidField) else ""
     return problem_response(status, str(error), field=field, headers=soon)
 

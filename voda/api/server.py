@@ -6,6 +6,7 @@ Rule: a handler runs only for callers whose role its operation names.
 import asyncio
 import base64
 from collections.abc import Sequence
+from contextlib import nullcontext
 from inspect import signature
 from typing import Final
 
@@ -20,6 +21,7 @@ from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Ope
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
+from voda.api.turns import TURNS, Turns
 from voda.auth.callers import Caller
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
@@ -36,6 +38,7 @@ def application(backend: Backend) -> web.Application:
     app[OPERATIONS] = operations(backend)
     app[SHUTTING_DOWN] = asyncio.Event()
     app[SHARES] = CallerShares(backend.limits)
+    app[TURNS] = Turns()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
         handler = _with_checks(operation, backend)
@@ -67,6 +70,8 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
+            if not backend.access.has_tokens:
+                refuse_foreign_origin(request)
             return await handler(request, ANONYMOUS)
         caller = request[CALLER] = await _caller(request, backend, takes_password=takes_password)
         shares = request.app[SHARES]
@@ -87,7 +92,8 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
         before = backend.journal.view.position
-        response = await handler(request, caller)
+        async with request.app[TURNS].turn(caller.user) if operation.takes_turns else nullcontext():
+            response = await handler(request, caller)
         # A read may show the state before it began to wait for something.
         set_position(response, before if is_read else backend.journal.view.position)
         return response

@@ -1,7 +1,8 @@
 """The forecasting process: follows the log itself, reads questions from its standard input, and writes answers to its
 standard output.
 
-Rule: it only reads the log, and ends when its input does, so it never outlives the process that started it.
+Rules: it only reads the log, and ends when its input does, so it never outlives the process that started it. A pool
+whose forecast fails has none, and takes none from the others.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> None:
-    live = _LiveWithoutManifests()
+    live, failed = _LiveWithoutManifests(), set[str]()
     await restore(store, live)
     while (message := _next_message(questions)) is not None:
         asked = msgspec.msgpack.decode(message, type=Question)
@@ -64,7 +65,13 @@ async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> 
         # A forecast changes the state that it gets, so it gets a copy.
         state = Live()
         state.load(live.dump())
-        found = await forecast(state, asked.pool, asked.now)
+        try:
+            found = await forecast(state, asked.pool, asked.now)
+        except (VodaError, ArithmeticError, ValueError) as error:
+            found = {}
+            if asked.pool not in failed:
+                sys.stderr.write(f"voda: no forecast of pool {asked.pool}: {error}\n")
+            failed.add(asked.pool)
         answers.write(with_header(msgspec.msgpack.encode(found)))
         answers.flush()
 

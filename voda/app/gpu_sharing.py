@@ -1,7 +1,8 @@
 """Parts of a GPU on one machine: which jobs get one, and which get a GPU alone in its place.
 
 Rules: a part is for a job of one worker that no launcher starts; a job gets one where NVIDIA MPS can keep it to its
-part, or where the operator lets jobs share GPUs that nothing divides; all others get whole GPUs, and are told so.
+part, or where the operator lets jobs share GPUs that nothing divides; all others get whole GPUs, and are told so. Where
+there are no GPUs, a worker that needs none takes a slot all the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from voda.domain.errors import InvalidField
-from voda.domain.gpus import NO_GPUS, GpuRequest
+from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.replicas import share_path, share_request
@@ -47,7 +48,8 @@ class ShareAdmission:
         """
         path = share_path(parsed.job)
         if not path:
-            return parsed
+            has_slot = self._has_gpus or parsed.spec.gpus_per_replica
+            return parsed if has_slot else replace(parsed, spec=replace(parsed.spec, gpus_per_replica=Gpus(1)))
         try:
             request = share_request(parsed.job)
         except ValueError as error:

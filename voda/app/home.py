@@ -148,9 +148,13 @@ class Home:
             os.umask(before)
 
     def publish(self, server: ServerFile) -> None:
-        write_whole(self._server, msgspec.json.encode(server))
-        # Everybody who reaches the folder may know the address, whatever umask voda runs with.
-        self._server.chmod(0o644)
+        """Say where the server is asked; StoreNotWritable: it cannot be written."""
+        try:
+            write_whole(self._server, msgspec.json.encode(server))
+            # Everybody who reaches the folder may know the address, whatever umask voda runs with.
+            self._server.chmod(0o644)
+        except OSError as error:
+            raise StoreNotWritable(f"{self._server} cannot be written: {error.strerror}") from error
 
     def withdraw(self, pid: int) -> None:
         """Remove the published server if it is of this process."""
@@ -167,8 +171,10 @@ class Home:
                 f"a voda (process {holder}) works on {self.folder} already; use it, stop it, or name another folder"
                 " with --home"
             ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        # On a full disk, one that finds the lock taken is not told by whom.
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
 def _kept_out(mode: int) -> int:

@@ -16,11 +16,13 @@ from msgspec import Struct
 from voda import config
 from voda.accounts import Account, Accounts
 from voda.api.admission import CallerLimits
-from voda.api.unix_socket import MOST_BYTES
+from voda.api.sockets import MOST_BYTES
 from voda.app.gpu_sharing import GpuSharing, ShareAdmission
 from voda.app.reachability import program_warnings
+from voda.application.job_rules import LIVE_BYTES
 from voda.auth.local_users import own_name
 from voda.auth.tokens import ADMIN, Authenticator
+from voda.auth.write_quota import DEFAULT_BYTES
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
@@ -41,11 +43,12 @@ from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.settings import SettingsPatch
+from voda.domain.settings import Settings, SettingsPatch
 from voda.kinds.base import FieldWarning
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
 from voda.metrics import NO_TELEMETRY, Telemetry
+from voda.process_table import most_processes
 
 DEFAULT_PORT = 8470
 Specs = Callable[[str, str], JobSpec | None]
@@ -78,6 +81,9 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     metrics_folder: Path | None = None
     """Of CSV files that jobs write."""
     jobs_per_user: int = 1_000
+    log_bytes_per_user: int = DEFAULT_BYTES
+    live_bytes_per_user: int = LIVE_BYTES
+    """What a user may write to the log within an hour; 0 = no limit."""
     command_idle_s: float = 14_400.0
     command_s: float = 86_400.0
     """Of commands beside replicas, as CallerLimits has them."""
@@ -116,6 +122,10 @@ def refuse_contradictions(options: MachineOptions) -> None:
         raise InvalidInput(f"--pids-limit is {options.pids_limit}, expected 0 (none) to 4194304")
     if options.jobs_per_user < 1:
         raise InvalidInput(f"--jobs-per-user is {options.jobs_per_user}, expected 1 or more")
+    if options.log_bytes_per_user < 0:
+        raise InvalidInput(f"--log-bytes-per-user is {options.log_bytes_per_user}, expected 0 (no limit) or more")
+    if options.live_bytes_per_user < 0:
+        raise InvalidInput(f"--live-bytes-per-user is {options.live_bytes_per_user}, expected 0 (no limit) or more")
 
 
 def socket_path(options: MachineOptions) -> Path | None:
@@ -194,7 +204,10 @@ class Machine:
 
     def description(self) -> Sequence[str]:
         pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
-        return [*pools, *self.gpu_shares().description(), limits_line(self.cgroups)]
+        replicas = sum(map(len, self.pools.values()))
+        is_kept = "pids" in self.cgroups.controllers
+        pids = pids_line(self._options.pids_limit, replicas, most_processes()) if is_kept else ()
+        return [*pools, *self.gpu_shares().description(), limits_line(self.cgroups), *pids]
 
     def warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
         """Return the fields of a manifest that plain processes ignore, and the commands that users cannot reach.
@@ -213,11 +226,11 @@ class Machine:
         clock: Clock,
         specs: Specs,
         environment: Callable[[JobSpec], Mapping[str, str]],
-        output_bytes: Callable[[str], int],
+        settings: Callable[[str], Settings],
         account: Callable[[JobSpec], Awaitable[Account | None]] | None = None,
     ) -> dict[str, LocalCluster]:
         """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job,
-        `output_bytes` returns the most that a job of a pool may print, `account` finds that of a job.
+        `settings` returns those of a pool, `account` finds that of a job.
         """
         folder = self._options.home.absolute() / "jobs"
         self.cgroups.remove_empty(group_prefix(folder))
@@ -231,7 +244,7 @@ class Machine:
                     jobs=partial(specs, pool),
                     base=clean_environment(self._options.environment),
                     environment=environment,
-                    output_bytes=partial(output_bytes, pool),
+                    settings=partial(settings, pool),
                     account=account,
                     cgroups=self.cgroups,
                     pids_limit=self._options.pids_limit or None,
@@ -276,6 +289,20 @@ def limits_line(cgroups: Cgroups) -> str:
     if cgroups.gpus and DEVICES not in cgroups.controllers:
         lines.append("every job can open the files of all GPUs (refusing them takes cgroup v1)")
     return "; ".join(lines)
+
+
+def pids_line(limit: int, replicas: int, most: int) -> Sequence[str]:
+    """Return a sentence where so many replicas with so many processes each could take all that this machine may have;
+    it is small enough where a quarter is left.
+    """
+    left = max(1, most * 3 // (4 * replicas))
+    if 0 < limit <= left:
+        return []
+    each = f"{limit:,} processes and threads" if limit else "processes and threads without a limit"
+    return [
+        f"{each} for each of {replicas} replicas may be all {most:,} of this machine, and nobody could start another:"
+        f" give --pids-limit {left}, or raise kernel.pid_max (sysctl)"
+    ]
 
 
 def _counted(devices: Sequence[Device]) -> str:

@@ -8,14 +8,19 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
+from urllib.parse import quote
 
 from voda import __version__, config
 from voda.accounts import Account, Accounts, unmapped_uid
 from voda.api.backend import Backend
-from voda.api.listener import serving, serving_socket
+from voda.api.listener import answering, serving_socket
 from voda.api.server import application
+from voda.api.sockets import PortListener
+from voda.app import runtime
+from voda.app.clock_guard import ClockGuard, read_clock
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.interpreters import refuse_unusable
@@ -31,7 +36,7 @@ from voda.app.machine import (
 )
 from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
-from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
+from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, load_solver, tune_garbage_collector
 from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
@@ -42,6 +47,7 @@ from voda.application.submit_job import JobSubmitter
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.local_users import ROOT, LocalUsers
 from voda.auth.tokens import ADMIN, Authenticator
+from voda.auth.write_quota import WriteQuota
 from voda.clock import SystemClock
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
@@ -50,7 +56,7 @@ from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.user_folders import has_user_folders
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.pool_loop import PoolLoop
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import ON_ONE_MACHINE
 from voda.events.envelope import Event
@@ -68,10 +74,18 @@ _log = logging.getLogger(__name__)
 class MachineService:
     """One process of voda on this machine."""
 
-    def __init__(
-        self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock, access: Authenticator
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        options: MachineOptions,
+        home: Home,
+        store: DurableStore,
+        clock: SystemClock,
+        access: Authenticator,
+        *,
+        guard: ClockGuard,
     ) -> None:
-        self.url = ""
+        self.guard = guard
+        self.port: PortListener | None = None
         self.options = options
         self.home = home
         self.telemetry = PrometheusTelemetry()
@@ -89,14 +103,29 @@ class MachineService:
             clock=clock,
             view=self.view,
             telemetry=self.telemetry,
+            clock_problem=lambda: guard.problem,
         )
         self.machine = Machine(options, find_cgroups(), self.telemetry)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
         self.clusters: Collection[LocalCluster] = ()
         """Of the pools, while this process leads them; clusters once their jobs were found."""
+        self.unpublished = ""
+        """Why the command line does not find this service by itself, one sentence; empty where it does."""
         self._starting = "starting: the log is being read"
         """What a service that is not ready yet waits for, one sentence."""
+
+    @property
+    def url(self) -> str:
+        """The address to ask: of its port, or of its Unix socket where another program has the port."""
+        return (self.port.url if self.port is not None else "") or f"unix://{self.socket}"
+
+    @property
+    def warning(self) -> str:
+        """What is wrong though the service works, one sentence; empty where nothing is."""
+        taken = self.port.problem if self.port is not None else ""
+        asked = f"only the socket {self.socket} is asked: {taken}" if taken else ""
+        return "; ".join(filter(None, [self.log_health.warning, self.guard.problem, self.unpublished, asked]))
 
     def failure(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
@@ -119,6 +148,8 @@ class MachineService:
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
         lines += reach_warnings(self.home.folder) if self.users is not None else filter(None, [other_voda()])
+        if self.warning:
+            lines.append(f"warning: {self.warning}")
         if warning := exposure_warning(self.options.host, has_tls=self.options.tls is not None):
             lines.append(warning)
         return lines
@@ -137,12 +168,14 @@ class MachineService:
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return the variables by which a job's processes find this service."""
+        # Where there is a socket, nobody but its owner can take its name, and so the reports and the token.
+        url = f"unix://{quote(str(self.socket.absolute()))}" if self.socket is not None else self.url
         # Jobs report over TLS even with a self-made certificate; a manifest may name another.
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
             **spec.environment,
-            "VODA_API_URL": self.url,
+            "VODA_API_URL": url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
         }
 
@@ -151,8 +184,15 @@ class MachineService:
         account = None if self.users is None else await self.users.job_account(spec.user)
         return None if account is None or account.uid == os.geteuid() else account
 
+    async def _job_uid(self, spec: JobSpec) -> int | None:
+        """Return the user id that a job runs with; None where those of all users run with one."""
+        account = await self.job_account(spec)
+        return None if self.users is None else account.uid if account is not None else os.geteuid()
+
     def backend(self) -> Backend:
-        journal = Journal(store=self.store, clock=self.clock, view=self.view)
+        known = [self.access.is_admin, *([] if self.users is None else [self.users.is_admin])]
+        quota = WriteQuota(self.options.log_bytes_per_user, lambda user: any(is_admin(user) for is_admin in known))
+        journal = Journal(store=self.store, clock=self.clock, view=self.view, quota=quota)
         return Backend(
             journal=journal,
             submits=JobSubmitter(journal, self._job_rules()),
@@ -164,7 +204,7 @@ class MachineService:
             job_gpus=self._job_gpus,
             folders=self.keeper,
             not_ready=self.failure,
-            health_warning=lambda: self.log_health.warning,
+            health_warning=lambda: self.warning,
             limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
@@ -174,6 +214,7 @@ class MachineService:
         rules = JobRules(
             pools=self.pools,
             jobs_per_user=self.options.jobs_per_user,
+            live_bytes_per_user=self.options.live_bytes_per_user,
             warnings=self.machine.warnings,
             counted=self.machine.gpu_shares().counted,
             refuse_unusable=lambda parsed: refuse_unusable(parsed, self.job_account),
@@ -192,9 +233,13 @@ class MachineService:
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
         socket = str(self.socket.absolute()) if self.socket else ""
-        self.home.publish(
-            ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate, socket=socket)
-        )
+        url = self.port.url if self.port is not None else ""
+        server = ServerFile(url=url, pid=os.getpid(), version=__version__, certificate=certificate, socket=socket)
+        try:
+            self.home.publish(server)
+            self.unpublished = ""
+        except StoreNotWritable as error:
+            self.unpublished = f"{error}; tried again until there is room: meanwhile commands need --server {self.url}"
 
     async def lead(self, leader: str) -> None:
         """Decide, and act on this machine, until cancelled; after `settle`.
@@ -206,8 +251,11 @@ class MachineService:
             ExceptionGroup: of Fenced where another process leads on the same log.
         """
         account = None if self.users is None else self.job_account
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.keeper.output_bytes, account)
-        self.loops = [self._loop(pool, cluster) for pool, cluster in clusters.items()]
+        clusters = self.machine.clusters(
+            self.clock, self.spec, self.environment, self.view.live.cluster.settings, account
+        )
+        begin = partial(pool_loop, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live)
+        self.loops = [begin(pool, cluster) for pool, cluster in clusters.items()]
         snapshots = Snapshots(self.store, self.view)
         async with AsyncExitStack() as stack:
             stack.callback(self._drop_loops)
@@ -216,7 +264,7 @@ class MachineService:
                 self._starting = f"starting: the jobs of pool {pool} are being looked for"
                 # The view has read the log by now: a cluster forgets jobs that the log does not know.
                 stack.push_async_callback(cluster.close)
-                await cluster.open()
+                await runtime.when_there_is_room(cluster.open, self.home.folder)
             self.clusters, self._starting = [*clusters.values()], "starting: the log is being read"
             if self.options.halts_on_exit:
                 watched = [(cluster, pool_watcher(pool, self.store, self.clock)) for pool, cluster in clusters.items()]
@@ -260,12 +308,9 @@ class MachineService:
             if self.options.metrics_folder is not None:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
                 folder = self.options.metrics_folder
-                group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
-
-    def _loop(self, pool: str, cluster: LocalCluster) -> PoolLoop:
-        return pool_loop(
-            pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
-        )
+                group.create_task(
+                    ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs, owner=self._job_uid).run()
+                )
 
     def _drop_loops(self) -> None:
         self.loops = self.clusters = ()
@@ -287,15 +332,30 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
         home.let_users_through(public=options.tls[:1] if options.tls else ())
     with home.locked():
         async with serving_from(options, home) as (service, group):
-            await service.settle()
+            await runtime.when_there_is_room(service.settle, home.folder)
             service.publish()
             leading = group.create_task(service.lead(f"up/{os.getpid()}"))
+            waiting = group.create_task(announce(service))
             try:
                 yield service
             finally:
+                await cancel_and_wait(waiting)
                 home.withdraw(os.getpid())
                 # The API answers until then: halted programs report how far they got.
                 await cancel_and_wait(leading)
+
+
+async def announce(service: MachineService) -> None:
+    """Publish where a service is asked, once there is room for that, and listen at its port once nobody else does."""
+    if service.warning:
+        _log.warning("%s", service.warning)
+    while service.unpublished:
+        await asyncio.sleep(runtime.ROOM_AGAIN_S)
+        service.publish()
+    if service.port is not None and service.port.problem:
+        await service.port.open_when_free()
+        _log.warning("the port is free again: listening at %s", service.url)
+        service.publish()
 
 
 @asynccontextmanager
@@ -305,20 +365,26 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         home.bind(display_name(options.log or home.log.name))
         # Manifests may hold secrets, and an existing folder may be open to others.
         with home.private_files():
-            store = await open_store(options.log or home.log)
+            store = await runtime.when_there_is_room(lambda: open_store(options.log or home.log), home.folder)
         stack.push_async_callback(store.close)
-        clock = SystemClock(not_before=await last_recorded_at(store))
-        service = MachineService(options, home, store, clock, await authenticator(options, clock))
+        last = await last_recorded_at(store)
+        guard = ClockGuard(home.folder, last, read_clock())
+        clock = SystemClock(not_before=last, believed=guard.believed)
+        service = MachineService(options, home, store, clock, await authenticator(options, clock), guard=guard)
         await service.view.open()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
         for see in (service.see, forecaster.see):
             service.view.subscribe(see)
         app = application(service.backend())
-        service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
+        service.port = await stack.enter_async_context(answering(app, options.host, options.port, tls=options.tls))
+        # Where there is a socket, a job's process that took the port must not keep all users from their voda.
+        with suppress(AlreadyExists) if service.socket is not None else nullcontext():
+            await service.port.open()
         if service.socket is not None:
             await stack.enter_async_context(serving_socket(app, service.socket))
-        tasks = [*map(group.create_task, (service.view.run(), service.log_health.follow(), forecaster.run()))]
+        works = (service.view.run(), service.log_health.follow(), forecaster.run(), guard.run(), load_solver())
+        tasks = [*map(group.create_task, works)]
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()
         yield service, group

@@ -12,16 +12,24 @@ from typing import Annotated, Final, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from voda.application.job_rules import refuse_beyond_bounds, refuse_stop
 from voda.application.journal import Journal
-from voda.application.virtual_clusters.membership import refuse_pin_without_guarantee, refuse_priority
+from voda.application.virtual_clusters.membership import (
+    refuse_lent_cells,
+    refuse_pin_without_guarantee,
+    refuse_priority,
+)
 from voda.auth.callers import Caller
-from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
+from voda.auth.write_quota import payer
+from voda.domain.errors import InvalidField, NotAllowed, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
+from voda.domain.reasons.requests import Requested
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.log.append_plan import Append
+from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import is_plain
-from voda.projections.job_record import JobRecord
+from voda.projections.job_record import MOST_METRICS, MOST_METRICS_BYTES, JobRecord, metrics_bytes
 
 Figure = TypeVar("Figure", int, float)
 IsExpected = Callable[[int], bool]
@@ -30,7 +38,6 @@ _MOST_FIGURE: Final = 1_000_000_000
 """Of a priority or of epochs."""
 _MOST_S: Final = 1_000_000_000
 _MOST_RATE: Final = 1e15
-_MOST_METRICS: Final = 100
 _MOST_LETTERS: Final = 200
 """Of a metric's name."""
 
@@ -71,10 +78,11 @@ async def change(
     """Record a change of a live job, and return the job once the change is folded.
 
     Raises:
-        WrongState: the job has ended.
+        WrongState: the job has ended, or would be resized and is not restartable.
         PreconditionFailed: the job has changed since `is_expected` was true of it.
-        InvalidField: the new figures contradict each other, a priority means nothing in a pool with virtual
-            clusters, or a plain program would have several workers.
+        InvalidField: the new figures contradict each other, a priority is the admins' or means nothing in a pool with
+            virtual clusters, or a plain program would have several workers.
+        QuotaExceeded: the user has written as much to the log as one may.
     """
     job_id = record.spec.job_id
     version = await _version_if(is_expected, journal, record)
@@ -85,17 +93,25 @@ async def change(
     if spec.priority != record.spec.priority:
         refuse_priority(journal.view.live.cluster.cells(spec.pool), spec.priority, "priority")
         refuse_pin_without_guarantee(spec, "priority")
+        refuse_lent_cells(journal.view.live.cluster.cells(spec.pool), spec, "priority")
+        refuse_beyond_bounds(journal.view.live.cluster.settings(spec.pool), spec.priority, caller, "priority")
     _refuse_copies(journal, record.spec, spec)
+    if (spec.min_replicas, spec.max_replicas, spec.requested) != _sizes(record.spec):
+        refuse_stop(record, "resized")
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)
     try:
-        position = await journal.record(fact, actor=caller.user, version=version)
+        position = await journal.record(fact, actor=caller.user, payer=payer(caller, spec.user), version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
     if record.revision < position:
         _refuse_ended(record, "changed")
     return record
+
+
+def _sizes(spec: JobSpec) -> tuple[int, int, int]:
+    return spec.min_replicas, spec.max_replicas, spec.requested
 
 
 def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
@@ -106,6 +122,8 @@ def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
         raise _crossed(wanted, least, most)
     if spec.share is not None and most > 1:
         raise InvalidField("max_replicas", f"max_replicas: a part of a GPU is for one worker, got {most}")
+    if most > 1 and spec.manifest is not None and typed_manifest(spec.manifest).is_rigid:
+        raise InvalidField("max_replicas", f"max_replicas: a {spec.kind} without numbered replicas has one, got {most}")
     if wanted.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
     else:
@@ -145,35 +163,68 @@ def _crossed(wanted: JobPatch, least: int, most: int) -> InvalidField:
     return InvalidField("max_replicas", f"max_replicas: expected {least} or more, {own}, got {most}{other}")
 
 
-async def cancel(
-    journal: Journal, record: JobRecord, caller: Caller, *, reason: str = "", is_expected: IsExpected | None = None
+async def cancel(  # noqa: PLR0913 - what a DELETE may say
+    journal: Journal,
+    record: JobRecord,
+    caller: Caller,
+    *,
+    reason: str = "",
+    is_kill: bool = False,
+    is_expected: IsExpected | None = None,
 ) -> None:
-    """Cancel a live job, and return once that is folded; a job that ends or has ended is left alone."""
+    """Cancel a live job, and return once that is folded; one that has ended, or is canceled so already, stays as it is.
+
+    Raises:
+        NotAllowed: it is to be killed (`is_kill`), and the caller is no admin.
+        PreconditionFailed: the job has changed since `is_expected` was true of it.
+    """
+    _refuse_kill(caller, is_kill=is_kill)
     version = await _version_if(is_expected, journal, record)
-    if not record.is_live or record.is_canceling:
+    if not _is_to_cancel(record, is_kill=is_kill):
         return
-    fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}")
+    why = Requested(by=caller.user or "nobody", text=reason)
+    fact = JobCancelRequested(job_id=record.spec.job_id, reason=why, is_kill=is_kill)
     try:
         await journal.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
 
 
-async def cancel_array(journal: Journal, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
-    """Cancel those of an array's tasks that are live, all of them or none, and return once that is folded."""
+async def cancel_array(
+    journal: Journal, records: Sequence[JobRecord], caller: Caller, *, reason: str = "", is_kill: bool = False
+) -> None:
+    """Cancel those of an array's tasks that are live, all of them or none, and return once that is folded; see
+    `cancel`.
+    """
+    _refuse_kill(caller, is_kill=is_kill)
     clock, appends = journal.clock, []
     for record in records:
-        if record.is_live and not record.is_canceling:
-            why = reason or f"canceled by {caller.user or 'nobody'}"
-            data = JobCancelRequested(job_id=record.spec.job_id, reason=why, with_array=True)
+        if _is_to_cancel(record, is_kill=is_kill):
+            why = Requested(by=caller.user or "nobody", text=reason)
+            data = JobCancelRequested(job_id=record.spec.job_id, reason=why, with_array=True, is_kill=is_kill)
             fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=caller.user)
             appends.append(Append(data.stream, ANY_VERSION, [fact], 0))
     if appends:
         await journal.view.wait_for(await journal.store.append_all(appends))
 
 
+def _refuse_kill(caller: Caller, *, is_kill: bool) -> None:
+    if is_kill and caller.role != "admin":
+        raise NotAllowed("only admins may kill jobs at once (now): without it, a job has its grace to end by itself")
+
+
+def _is_to_cancel(record: JobRecord, *, is_kill: bool) -> bool:
+    return record.is_live and not (record.job.is_killed if is_kill else record.is_canceling)
+
+
 async def report(journal: Journal, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
-    """Record the progress that a live job reports, once per report id, and return once it is folded."""
+    """Record the progress that a live job reports, once per report id, and return once it is folded.
+
+    Raises:
+        WrongState: the job has ended.
+        InvalidField: a figure is out of bounds, or the metrics are too many or too large.
+        QuotaExceeded: the job's user has written as much to the log as one may.
+    """
     _refuse_ended(record, "reported on")
     job_id = record.spec.job_id
     _refuse_odd_metrics(progress)
@@ -194,7 +245,7 @@ async def report(journal: Journal, record: JobRecord, progress: ProgressReport, 
     if progress.report_id:
         event_id = "report-" + sha256(f"{job_id}\n{progress.report_id}".encode()).hexdigest()[:32]
     actor = f"job/{job_id}" if caller.role == "job" else caller.user
-    await journal.record(fact, actor=actor, event_id=event_id)
+    await journal.record(fact, actor=actor, payer=payer(caller, record.spec.user), event_id=event_id)
 
 
 async def _version_if(is_expected: IsExpected | None, journal: Journal, record: JobRecord) -> int:
@@ -222,8 +273,14 @@ def _refuse_ended(record: JobRecord, done: str) -> None:
 
 
 def _refuse_odd_metrics(progress: ProgressReport) -> None:
-    if len(progress.metrics) > _MOST_METRICS:
-        raise InvalidField("metrics", f"metrics: {len(progress.metrics)} of them, expected {_MOST_METRICS} or fewer")
+    if len(progress.metrics) > MOST_METRICS:
+        raise InvalidField("metrics", f"metrics: {len(progress.metrics)} of them, expected {MOST_METRICS} or fewer")
+    if (size := metrics_bytes(progress.metrics)) > MOST_METRICS_BYTES:
+        raise InvalidField(
+            "metrics",
+            f"metrics: {size:,} bytes of names and values, expected {MOST_METRICS_BYTES:,} or fewer: shorten the names,"
+            " or report fewer of them",
+        )
     for name, value in progress.metrics.items():
         if len(name) > _MOST_LETTERS or not name.isprintable():
             raise InvalidField("metrics", f"metrics: expected names of up to {_MOST_LETTERS} printable characters")

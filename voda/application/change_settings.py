@@ -12,7 +12,7 @@ from msgspec.structs import asdict, fields
 from voda.application.journal import Journal
 from voda.application.lookup import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
-from voda.domain.settings import Parameters, Settings, SettingsPatch, SettingValue
+from voda.domain.settings import Parameters, Settings, SettingsPatch, SettingValue, checked_fair_share
 from voda.events.types import SettingsChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
@@ -27,7 +27,11 @@ SettingsChange = defstruct(
     forbid_unknown_fields=True,
     namespace={"__doc__": "New settings of a pool: a JSON merge patch."},
 )
-_CHOICES: Final[Mapping[str, Callable[[str], Any]]] = {"policy": POLICIES.choose, "placer": PLACERS.choose}
+_CHOICES: Final[Mapping[str, Callable[[str], str]]] = {
+    "policy": lambda name: POLICIES.choose(name).name,
+    "placer": lambda name: PLACERS.choose(name).name,
+    "fair_share": checked_fair_share,
+}
 
 
 def given_settings(change: Any) -> SettingsPatch:
@@ -46,7 +50,7 @@ def check_setting(name: str, value: object, path: str) -> SettingValue:
     if isinstance(checked, Mapping):
         return check_parameters(checked)
     try:
-        return str(_CHOICES[name](str(checked)).name) if name in _CHOICES else checked
+        return _CHOICES[name](str(checked)) if name in _CHOICES else checked
     except InvalidInput as error:
         raise InvalidField(path, str(error)) from error
 

@@ -7,6 +7,7 @@ from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
+from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState
 from voda.events.types import NodeDrainRequested, NodeUndrainRequested
 
@@ -18,8 +19,7 @@ async def drain(journal: Journal, name: str, caller: Caller, *, reason: str = ""
         NotFound: no pool has the node.
     """
     if name not in state_with(journal.view, name).drains:
-        who = f"drained by {caller.user or 'nobody'}"
-        fact = NodeDrainRequested(name=name, reason=f"{who}: {reason}" if reason else who)
+        fact = NodeDrainRequested(name=name, reason=Requested(by=caller.user or "nobody", text=reason))
         await journal.record(fact, actor=caller.user)
 
 

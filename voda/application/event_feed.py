@@ -1,8 +1,8 @@
 """Past events of the log a page at a time, and every new one, handed to all who follow the log live.
 
-Rules: a page reads a bounded number of events, whatever the filter and however long the log. The log is followed once,
-for all; the hub waits for nobody: a subscription whose buffer is full is marked late, and its owner reads on from the
-log at its own pace.
+Rules: a page reads a bounded number of events and of their bytes, whatever the filter and however long the log. The log
+is followed once, for all; the hub waits for nobody: a subscription whose buffer is full is marked late, and its owner
+reads on from the log at its own pace.
 """
 
 import asyncio
@@ -54,7 +54,8 @@ async def page(
 ) -> EventPage:
     """Return up to `limit` of the wanted events with position > `after`, up to `until`, None = the end, in order.
 
-    A page may be short, even empty, before the end of the log: the search for rare events is cut short.
+    A page may be short, even empty, before the end of the log: the search for rare events is cut short, and so is a
+    page of large ones.
     """
     end = await store.position()
     last = end if until is None else min(until, end)
@@ -63,8 +64,8 @@ async def page(
     chunk = limit if is_plain else _CHUNK
     left = _MOST_READ
     while after < last and len(found) < limit and left > 0:
-        read, after = await _next(store, wanted.streams, after=after, until=last, chunk=chunk)
-        left -= max(len(read), 1)
+        read, after, is_large = await _next(store, wanted.streams, after=after, until=last, chunk=chunk)
+        left -= left if is_large else max(len(read), 1)
         for event in read:
             if wanted(event):
                 found.append(event)
@@ -76,14 +77,17 @@ async def page(
 
 async def _next(
     store: EventStore, streams: Sequence[str | None], *, after: int, until: int, chunk: int
-) -> tuple[Sequence[Event], int]:
-    """Return the next events of several streams in the order of the log, and the position up to which they go."""
-    parts = [await store.read(after, chunk, stream=stream) for stream in streams]
-    # A stream that gave a whole chunk may have more behind its last event; the others stop there too.
-    reached = min([until, *(part[-1].position for part in parts if len(part) == chunk)])
+) -> tuple[Sequence[Event], int, bool]:
+    """Return the next events of several streams in the order of the log, the position up to which they go, and whether
+    they are a page by their bytes.
+    """
+    sizes = [await store.page_size(after, chunk, stream=stream) for stream in streams]
+    parts = [await store.read(after, size, stream=stream) for stream, size in zip(streams, sizes, strict=True)]
+    # A stream that gave as much as it was asked for may have more behind its last event; the others stop there too.
+    reached = min([until, *(part[-1].position for part, size in zip(parts, sizes, strict=True) if len(part) == size)])
     events = [event for part in parts for event in part if event.position <= reached]
     events.sort(key=lambda event: event.position)
-    return events, reached
+    return events, reached, min(sizes) < chunk
 
 
 T = TypeVar("T")

@@ -33,23 +33,30 @@ async def _halt(cluster: LocalCluster, watcher: Watcher) -> None:
         async with asyncio.timeout(_LIMIT_S):
             await _halt_jobs(cluster)
             await _record(watcher, cluster.take_notices())
-            while (await cluster.observe()).workers:
+            while await _to_halt(cluster):
                 await _record(watcher, [await anext(cluster.watch())])
     except Fenced as error:
         _log.warning("jobs not halted: %s", error)
         return
     except TimeoutError:
-        left = sorted((await cluster.observe()).workers)
+        left = sorted(await _to_halt(cluster))
         _log.warning("jobs still run after %.0f s jobs=%s", _LIMIT_S, ",".join(left))
     await _record(watcher, cluster.take_notices())
 
 
 async def _halt_jobs(cluster: LocalCluster) -> None:
-    for job_id in (await cluster.observe()).workers:
+    for job_id in await _to_halt(cluster):
         try:
             await cluster.apply(HaltJob(job_id=job_id))
         except VodaError as error:
             _log.warning("job not halted job_id=%s reason=%s", job_id, error)
+
+
+async def _to_halt(cluster: LocalCluster) -> Sequence[str]:
+    """Return the jobs that have workers and may begin again; the others go on, and the next start takes them over."""
+    workers = (await cluster.observe()).workers
+    specs = {job_id: cluster.jobs[job_id].state.run_spec() for job_id in workers if job_id in cluster.jobs}
+    return [job_id for job_id in workers if (spec := specs.get(job_id)) is None or spec.policy.is_restartable]
 
 
 async def _record(watcher: Watcher, notices: Sequence[Observation]) -> None:

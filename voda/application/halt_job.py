@@ -3,9 +3,12 @@
 Rule: only what would take effect is recorded; who halted a job may be named by the reason, and is always by the event.
 """
 
+from voda.application.job_rules import refuse_stop
 from voda.application.journal import Journal
 from voda.auth.callers import Caller
+from voda.auth.write_quota import payer
 from voda.domain.errors import WrongState
+from voda.domain.reasons.requests import Requested
 from voda.events.types import AnyFact, JobHaltRequested, JobResumeRequested
 from voda.projections.job_record import JobRecord
 
@@ -14,12 +17,12 @@ async def halt(journal: Journal, record: JobRecord, caller: Caller, *, reason: s
     """Take a live job's workers away until it is resumed; a halted one stays as it is.
 
     Raises:
-        WrongState: the job has ended, or is being canceled.
+        WrongState: the job has ended, is being canceled, or is not restartable and has begun.
     """
     _refuse_ending(record, "halted")
     if not record.is_halted:
-        who = f"halted by {caller.user or 'nobody'}"
-        fact = JobHaltRequested(job_id=record.spec.job_id, reason=f"{who}: {reason}" if reason else who)
+        refuse_stop(record, "halted")
+        fact = JobHaltRequested(job_id=record.spec.job_id, reason=Requested(by=caller.user or "nobody", text=reason))
         await _record(journal, record, fact, caller, "halted")
 
 
@@ -35,7 +38,7 @@ async def resume(journal: Journal, record: JobRecord, caller: Caller) -> None:
 
 
 async def _record(journal: Journal, record: JobRecord, fact: AnyFact, caller: Caller, done: str) -> None:
-    position = await journal.record(fact, actor=caller.user)
+    position = await journal.record(fact, actor=caller.user, payer=payer(caller, record.spec.user))
     # An end that was recorded first leaves the request without effect.
     if record.revision < position:
         _refuse_ending(record, done)

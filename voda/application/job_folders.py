@@ -9,7 +9,7 @@ for by the next round; every look at the disk is in a thread.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -67,6 +67,7 @@ class FolderKeeper:
         telemetry: shows what was deleted.
         intervals: shorter ones are for tests.
         sizes: of the folders; others are for tests.
+        clock_problem: returns why the clock is not trusted, by which nothing is deleted then; empty: it is.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -79,12 +80,14 @@ class FolderKeeper:
         telemetry: Telemetry,
         intervals: HousekeepingIntervals | None = None,
         sizes: FolderSizes | None = None,
+        clock_problem: Callable[[], str] = str,
     ) -> None:
         self.folders = folders
         self._store = store
         self._clock = clock
         self._view = view
         self._telemetry = telemetry
+        self._clock_problem = clock_problem
         self._intervals = intervals or HousekeepingIntervals()
         self._sizes = sizes or FolderSizes(folders)
         self._ended: dict[str, EndedFolder | None] = {}
@@ -112,6 +115,9 @@ class FolderKeeper:
         """Delete what exceeds the settings of its pool, and what an earlier round left; False: there is more to do."""
         await self.empty()
         kept = await self.ended_folders()
+        if kept and (problem := self._clock_problem()):
+            _log.warning("retention waits: %s", problem)
+            return await self.empty()
         for pool in sorted({folder.pool for folder in kept}):
             in_pool = [folder for folder in kept if folder.pool == pool]
             rule = self.rule(pool)

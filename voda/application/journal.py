@@ -3,9 +3,10 @@
 Rule: what was recorded is folded once `record` returns (read your writes).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voda.application.read_model import ReadModel
+from voda.auth.write_quota import WriteQuota, size_of
 from voda.clock import Clock
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact
@@ -19,22 +20,32 @@ class Journal:
     store: EventStore
     clock: Clock
     view: ReadModel
+    quota: WriteQuota = field(default_factory=WriteQuota)
 
-    async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
+    async def record(
+        self, *facts: AnyFact, actor: str, payer: str = "", version: int = ANY_VERSION, event_id: str = ""
+    ) -> int:
         """Append facts of one stream, at least one, and return the position once the view has folded them.
 
-        An `event_id` is that of a single fact; empty = a new one.
+        An `event_id` is that of a single fact; empty = a new one. `payer` is the user whom they are charged to; empty:
+        nobody.
 
         Raises:
+            QuotaExceeded: the user has written as much as one may.
             VersionConflict: the stream has another version.
             StoreUnavailable: the log does not answer.
             StoreNotWritable: the log cannot be written.
         """
-        clock = self.clock
-        made = [
-            Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts
-        ]
-        position = await self.store.append(facts[0].stream, version, made)
+        clock, known = self.clock, self.view.position
+        with self.quota.charged(payer, sum(map(size_of, facts)) if payer else 0, clock.now()) as give_back:
+            made = [
+                Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor)
+                for fact in facts
+            ]
+            position = await self.store.append(facts[0].stream, version, made)
+            if position <= known:
+                # Of an event that was there already.
+                give_back()
         await self.view.wait_for(position)
         return position
 

@@ -5,8 +5,8 @@ Rule: a caller that appends and waits with `wait_for` sees its own write (read y
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from itertools import count
 
@@ -35,6 +35,7 @@ class ReadModel:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap: position waited for, number of the waiter, answer."""
         self._waiters = count()
+        self._folding = asyncio.Lock()
 
     @property
     def position(self) -> int:
@@ -56,11 +57,21 @@ class ReadModel:
 
     async def run(self) -> None:
         async for event in self._store.tail(self.position):
-            self.live.apply(event)
-            self.job_registry.apply(event)
-            for seen in self._seen:
-                seen(event)
-            self._wake()
+            async with self._folding:
+                self._fold(event)
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Keep the state as it is for the length of the block; events that come meanwhile are folded after it."""
+        async with self._folding:
+            yield
+
+    def _fold(self, event: Event) -> None:
+        self.live.apply(event)
+        self.job_registry.apply(event)
+        for seen in self._seen:
+            seen(event)
+        self._wake()
 
     async def wait_for(self, position: int, *, timeout_s: float = 10.0) -> None:
         """Return once the log is folded up to `position`; raises StoreUnavailable where it is not in time."""

@@ -7,7 +7,6 @@ share its name with a job whose object it follows. All tasks of an array are rec
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from hashlib import sha256
@@ -18,16 +17,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.job_ids import JobIds
-from voda.application.job_rules import JobRules, pool_warnings
+from voda.application.job_rules import ARRAY_FIELD, JobRules, LiveJobLimits, pool_warnings, refuse_beyond_bounds
 from voda.application.journal import Journal
-from voda.application.virtual_clusters.membership import in_virtual_cluster
+from voda.application.virtual_clusters.membership import PRIORITY_FIELD, in_virtual_cluster
 from voda.auth.callers import Caller
+from voda.auth.write_quota import payer, size_of
 from voda.domain.errors import (
     AlreadyExists,
     InvalidField,
     InvalidInput,
     NotAllowed,
-    TooManyJobs,
     VersionConflict,
     WrongState,
 )
@@ -36,7 +35,7 @@ from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
 from voda.log.append_plan import Append
-from voda.manifests.arrays import ARRAY, ARRAY_NAME, ARRAY_TASK, task_specs, without_array
+from voda.manifests.arrays import ARRAY_NAME, ARRAY_TASK, task_specs, without_array
 from voda.manifests.parse import ANY_POOL, ParsedManifest, parse
 from voda.projections.job_record import JobRecord, new_record
 
@@ -45,7 +44,6 @@ _MOST_TRIES: Final = 20
 _MOST_KEY: Final = 256
 _MOST_ARRAY_BYTES: Final = 32 * 1024 * 1024
 """Of all encoded tasks of an array together, which are one append."""
-ARRAY_FIELD: Final = f"metadata.annotations[{ARRAY}]"
 
 
 class SubmitOutcome(Struct, frozen=True):
@@ -80,8 +78,7 @@ class JobSubmitter:
         self._ids = JobIds(journal.view)
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
-        self._coming: Counter[str] = Counter()
-        """User -> jobs that are being recorded."""
+        self._limits = LiveJobLimits(journal.view.job_registry, rules)
         self._joining = asyncio.Lock()
         """Held while a single task of an array is recorded: the first one names the array."""
 
@@ -94,21 +91,23 @@ class JobSubmitter:
 
         Raises:
             InvalidInput: the manifest, the pool, the key or a job that it comes after is wrong.
-            NotAllowed: the user is no member of the virtual cluster.
+            NotAllowed: the user is no member of the virtual cluster, or lacks rights in the cluster.
             AlreadyExists: a live job has that name.
-            TooManyJobs: the user has too many live jobs.
+            TooManyJobs: the user has too many live jobs, or too large ones.
+            QuotaExceeded: the user has written as much to the log as one may.
             TransientError: the accounts of this machine cannot be read at this moment.
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
-        parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        parsed, spec, warnings = self.read(manifest, caller)
         await self._rules.account(spec.user)
         await self._rules.refuse_unusable(parsed)
+        await self._rules.refuse_forbidden(parsed, caller)
         specs = [spec] if parsed.array is None else list(task_specs(spec, parsed.array))
         if is_dry_run:
             if key and (job_id := self._job_registry.submission(_event_id("submit", caller.user, key))) is not None:
                 return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings, len(specs))
-            self._refuse_too_many(caller, len(specs))
+            self._limits.refuse_beyond(caller, specs)
             record = new_record(self._identified(specs, parsed)[0], self._journal.clock.now(), 0)
             return SubmitOutcome(record, False, warnings, len(specs))
         event_id = _event_id("submit", caller.user, key) if key else self._journal.clock.new_id()
@@ -128,8 +127,9 @@ class JobSubmitter:
         owner = replace(caller, user=record.spec.user)
         task = fact.spec.task_environment
         manifest = without_array(fact.spec.manifest) if task else fact.spec.manifest
-        parsed, spec, warnings = self._parse_and_check(manifest, owner)
+        parsed, spec, warnings = self.read(manifest, owner)
         await self._rules.account(spec.user)
+        await self._rules.refuse_forbidden(parsed, caller)
         event_id = _event_id("rerun", caller.user, key) if key else self._journal.clock.new_id()
         try:
             outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
@@ -152,10 +152,10 @@ class JobSubmitter:
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
         """Return a manifest for `adopt`; raises what that would."""
-        checked = self._parse_and_check(manifest, caller)
+        checked = self.read(manifest, caller)
         _refuse_whole_array(checked.parsed)
         self._ids.identified([checked.spec], checked.parsed, may_share_name=True)
-        self._refuse_too_many(caller)
+        self._limits.refuse_beyond(caller, [checked.spec])
         return checked
 
     async def adopt(
@@ -166,7 +166,7 @@ class JobSubmitter:
         An object (`uid`) that was adopted before leads to its job. `checked` is what `check` returned of the manifest a
         moment ago. Raises the errors of `submit`.
         """
-        parsed, spec, warnings = checked or self._parse_and_check(manifest, caller)
+        parsed, spec, warnings = checked or self.read(manifest, caller)
         _refuse_whole_array(parsed)
         event_id = adoption_id(uid)
         await self._none_under_way(event_id)
@@ -174,8 +174,8 @@ class JobSubmitter:
             if (record := self._job_registry.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
-        with self._exclusive(event_id, caller):
-            record = await self._record_in_turn([spec], parsed, event_id, actor=spec.user, uid=uid)
+        with self._exclusive(event_id, caller, [spec]):
+            record = await self._record_in_turn([spec], parsed, event_id, caller, uid=uid)
             return SubmitOutcome(record, True, warnings)
 
     async def _submit(
@@ -185,15 +185,22 @@ class JobSubmitter:
         await self._none_under_way(event_id)
         if key and (job_id := self._job_registry.submission(event_id)) is not None:
             return await self._earlier_job(job_id, specs[0], key), False
-        with self._exclusive(event_id, caller, len(specs)):
-            return await self._record_in_turn(specs, parsed, event_id, actor=caller.user), True
+        with self._exclusive(event_id, caller, specs):
+            return await self._record_in_turn(specs, parsed, event_id, caller), True
 
     async def _none_under_way(self, event_id: str) -> None:
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
-    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
-        parsed = parse(manifest, default_pool=self._rules.pools[0], pool_label=self._rules.pool_label)
+    def read(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
+        """Return what a manifest asks for, checked against the pools alone; raises the errors of `submit`."""
+        rules = self._rules
+        parsed = parse(
+            manifest,
+            default_pool=rules.pools[0],
+            pool_label=rules.pool_label,
+            gpu_resource=rules.gpu_resource,
+        )
         parsed = self._rules.counted(replace(parsed, spec=replace(parsed.spec, user=caller.user)))
         parsed = replace(parsed, spec=self._in_pools(parsed, caller))
         return CheckedManifest(parsed, parsed.spec, tuple(self._warnings(parsed)))
@@ -201,13 +208,14 @@ class JobSubmitter:
     def _in_pools(self, parsed: ParsedManifest, caller: Caller) -> JobSpec:
         """Return a job in the first of its pools, with its virtual cluster in each; `any`: all that take it."""
         is_any = tuple(parsed.pools) == (ANY_POOL,) and ANY_POOL not in self._rules.pools
-        specs: list[JobSpec] = []
+        specs, cluster = list[JobSpec](), self._journal.view.live.cluster
         refusals: list[InvalidInput | NotAllowed] = []
         for pool in self._rules.pools if is_any else parsed.pools or (parsed.spec.pool,):
             spec = replace(parsed.spec, pool=pool)
             try:
                 self._refuse_unknown_pool(spec)
-                specs.append(in_virtual_cluster(self._journal.view.live.cluster.cells(pool), spec, caller))
+                refuse_beyond_bounds(cluster.settings(pool), spec.priority, caller, PRIORITY_FIELD)
+                specs.append(in_virtual_cluster(cluster.cells(pool), spec, caller))
             except (InvalidInput, NotAllowed) as error:
                 if not is_any:
                     raise
@@ -233,38 +241,44 @@ class JobSubmitter:
         return found
 
     async def _record_in_turn(
-        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, caller: Caller, *, uid: str = ""
     ) -> JobRecord:
         """Record the submissions; single tasks of arrays one after the other."""
         async with self._joining if specs[0].array is not None and len(specs) == 1 else nullcontext():
-            return await self._record(specs, parsed, event_id, actor=actor, uid=uid)
+            return await self._record(specs, parsed, event_id, caller, uid=uid)
 
     async def _record(
-        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, caller: Caller, *, uid: str = ""
     ) -> JobRecord:
         """Append the submissions under the first free ids, with the object that the job comes from, if any."""
-        journal, spec = self._journal, specs[0]
-        for _ in range(_MOST_TRIES):
-            identified = self._identified(specs, parsed, may_share_name=bool(uid))
-            own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
-            now = journal.clock.now()
-            appends = [
-                Append(f"job.{one.job_id}", 0, _submission(one, own_id, actor, now, uid=uid), 0)
-                for one, own_id in zip(identified, own_ids, strict=True)
-            ]
-            try:
-                position = await journal.store.append_all(appends)
-            except VersionConflict:
-                # Another request took the id: read what it wrote before the next attempt.
-                await journal.catch_up()
-                continue
-            await journal.view.wait_for(position)
-            job_id = self._job_registry.submission(event_id)
-            assert job_id is not None, "a submission that was appended and read back is known"
-            record = self._job_registry.job(job_id)
-            assert record is not None, "a job that has just begun is not forgotten"
-            return record
-        raise AlreadyExists(f"job {spec.name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
+        journal = self._journal
+        identified = self._identified(specs, parsed, may_share_name=bool(uid))
+        # All else than the index is the same in all tasks.
+        size = len(identified) * size_of(JobSubmitted(spec=identified[-1]))
+        with journal.quota.charged(payer(caller, specs[0].user), size, journal.clock.now()):
+            for _ in range(_MOST_TRIES):
+                own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
+                now = journal.clock.now()
+                appends = [
+                    Append(f"job.{one.job_id}", 0, _submission(one, own_id, caller.user, now, uid=uid), 0)
+                    for one, own_id in zip(identified, own_ids, strict=True)
+                ]
+                try:
+                    position = await journal.store.append_all(appends)
+                    break
+                except VersionConflict:
+                    # Another request took the id: read what it wrote before the next attempt.
+                    await journal.catch_up()
+                    identified = self._identified(specs, parsed, may_share_name=bool(uid))
+            else:
+                name = specs[0].name
+                raise AlreadyExists(f"job {name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
+        await journal.view.wait_for(position)
+        job_id = self._job_registry.submission(event_id)
+        assert job_id is not None, "a submission that was appended and read back is known"
+        record = self._job_registry.job(job_id)
+        assert record is not None, "a job that has just begun is not forgotten"
+        return record
 
     async def _earlier_job(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
         """Return the job that was submitted with the key, if its manifest was the same."""
@@ -282,19 +296,15 @@ class JobSubmitter:
         return record
 
     @contextmanager
-    def _exclusive(self, event_id: str, caller: Caller, jobs: int = 1) -> Iterator[None]:
+    def _exclusive(self, event_id: str, caller: Caller, specs: Sequence[JobSpec]) -> Iterator[None]:
         """Let other requests with the same event wait, and count the jobs as the user's meanwhile."""
-        self._refuse_too_many(caller, jobs)
-        done = self._under_way[event_id] = asyncio.Event()
-        self._coming[caller.user] += jobs
-        try:
-            yield
-        finally:
-            del self._under_way[event_id]
-            done.set()
-            self._coming[caller.user] -= jobs
-            if not self._coming[caller.user]:
-                del self._coming[caller.user]
+        with self._limits.counted(caller, specs):
+            done = self._under_way[event_id] = asyncio.Event()
+            try:
+                yield
+            finally:
+                del self._under_way[event_id]
+                done.set()
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
         if spec.pool not in self._rules.pools:
@@ -302,21 +312,6 @@ class JobSubmitter:
                 "metadata.annotations[voda.dev/pool]",
                 f"metadata.annotations[voda.dev/pool]: there is no pool {spec.pool[:80]!r}, expected one of"
                 f" {', '.join(self._rules.pools)}",
-            )
-
-    def _refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
-        most = self._rules.jobs_per_user
-        live = self._job_registry.live_count(caller.user) + self._coming[caller.user]
-        if caller.role != "admin" and jobs > most:
-            raise InvalidField(
-                ARRAY_FIELD,
-                f"{ARRAY_FIELD}: it has {jobs:,} tasks, and a user may have {most:,} live jobs: submit smaller arrays,"
-                " one after the other",
-            )
-        if caller.role != "admin" and live + jobs > most:
-            more = "" if jobs == 1 else f", too many for {jobs} more"
-            raise TooManyJobs(
-                f"user {caller.user} has {live} live jobs, and {most} is the most{more}: wait until some have ended"
             )
 
     def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:

@@ -21,6 +21,13 @@ class Caller(Struct, frozen=True, kw_only=True):
     found_by: FoundBy = "token"
 
 
+class CallerView(Caller, frozen=True, kw_only=True):
+    """What callers are told of themselves, and of the server."""
+
+    warning: str = ""
+    """What is wrong though the server works, such as its clock, one sentence; empty: nothing."""
+
+
 def is_owner(spec: JobSpec, caller: Caller) -> bool:
     """Return whether the caller may do and see what only a job's owner and admins may."""
     return caller.role == "admin" or (caller.role == "user" and spec.user == caller.user)

@@ -39,6 +39,7 @@ class LocalUsers:
         self._accounts = accounts
         self._unmapped_uid = unmapped_uid
         """Stands for several users, see voda.accounts.unmapped_uid."""
+        self._admins = {ROOT}
 
     async def identify(self, peer: Peer) -> Caller:
         """Return the caller behind a process.
@@ -63,7 +64,12 @@ class LocalUsers:
                 " another account, or a token"
             )
         role: CallerRole = "admin" if await self._is_admin(account) else "user"
+        (self._admins.add if role == "admin" else self._admins.discard)(account.name)
         return Caller(user=account.name, role=role, found_by="socket")
+
+    def is_admin(self, user: str) -> bool:
+        """Return whether a user was an admin when they last asked; without a lookup, which may wait."""
+        return user in self._admins
 
     async def job_account(self, owner: str) -> Account | None:
         """Return the account as which the jobs of an owner run; None = that of the user who runs voda.

@@ -126,10 +126,16 @@ class Authenticator:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return caller
 
+    def is_admin(self, user: str) -> bool:
+        """Return whether the user's token, if any, is an admin's."""
+        if user == self._admin_name or not self.has_tokens:
+            return user == self._admin_name
+        return any(caller.user == user and caller.role == "admin" for caller in self._tokens().values())
+
     def job_token(self, job_id: str) -> str:
         """Return the token with which a job's processes report; the same on every call and replica."""
         self._reload_if_changed()
-        return f"{_JOB_PREFIX}{job_id}.{self._seal(job_id)}"
+        return f"{_JOB_PREFIX}{job_id}.{_seal(self._secret, job_id)}"
 
     def add(self, name: str, role: Role) -> str:
         """Make a token for a user, store its hash, and return it: it cannot be shown again.
@@ -184,12 +190,9 @@ class Authenticator:
 
     def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
-        if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._seal(job_id).encode()):
+        if not hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(self._secret, job_id).encode()):
             raise Unauthorized("this job token is unknown: another voda started the job")
         return Caller(user="", role="job", job_id=job_id)
-
-    def _seal(self, job_id: str) -> str:
-        return hmac.new(self._secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
 
     def _reload_if_changed(self) -> None:
         """Read mounted secrets again if they changed; keep the former ones while the new are incomplete."""
@@ -237,6 +240,10 @@ class Authenticator:
         # Before reading, so that a write meanwhile is noticed next time.
         self._stamp = secret_files.stamp_of(file)
         self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read_tokens(file)}
+
+
+def _seal(secret: bytes, job_id: str) -> str:
+    return hmac.new(secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
 
 
 def _mounted_secret(file: Path) -> str:

@@ -33,12 +33,18 @@ def _callback_class() -> type:
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""
 
         _batches = 0
+        _epoch = 0
 
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+            self._epoch = epoch
             self.begin_epoch()
 
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:
             self._batches = batch + 1
+            # Keras says no batch size: the seconds of a step are what is known.
+            steps = self.params.get("steps")
+            if self.count_step(world_size()) and steps and rank() == 0:
+                self.report_share(self._epoch + self._batches / steps)
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             # None where the data have no length: whether the epoch was cut short is then known only if nobody stopped.

@@ -11,7 +11,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from voda.callbacks._distributed import EpochReporter
+from voda.callbacks._distributed import EpochReporter, samples_in
 
 _SIZE = "voda_world_size"
 """In a checkpoint."""
@@ -57,10 +57,13 @@ def _callback_class() -> type:
             self.begin_epoch()
 
         def on_train_batch_end(
-            self, trainer: object, pl_module: object, outputs: object, batch: object, batch_idx: int
+            self, trainer: Any, pl_module: object, outputs: object, batch: object, batch_idx: int
         ) -> None:
-            self.count_step()
             self._batches = batch_idx + 1
+            samples, whole = samples_in(batch), trainer.num_training_batches
+            is_due = self.count_step(trainer.world_size, samples and samples * trainer.world_size)
+            if is_due and trainer.is_global_zero and math.isfinite(whole):
+                self.report_share(trainer.current_epoch + self._batches / whole)
 
         def on_train_epoch_end(self, trainer: Any, pl_module: object) -> None:
             whole = trainer.num_training_batches

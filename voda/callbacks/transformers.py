@@ -77,8 +77,9 @@ def _callback_class() -> type:
         def on_epoch_begin(self, args: object, state: object, control: object, **_others: object) -> None:
             self.begin_epoch()
 
-        def on_step_end(self, args: object, state: object, control: object, **_others: object) -> None:
-            self.count_step()
+        def on_step_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
+            if self.count_step(args.world_size, _samples_per_step(args)) and state.is_world_process_zero:
+                self.report_share(state.epoch)
 
         def on_epoch_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
             if state.is_world_process_zero:

@@ -3,9 +3,11 @@
 `take_leaf` and `give_leaf` use and free one leaf; with the first leaf of a quota cell a whole physical cell leaves the
 free cells, with the last it comes back. A bad cell stays bound, so that its virtual cluster sees it. Rule: when fewer
 healthy cells are left than a virtual cluster is owed, bad ones are bound to its quota cells (*doomed*), and no gang is
-placed where it must end on bad hardware; as soon as healthy ones suffice again, they are released.
+placed where it must end on bad hardware; as soon as healthy ones suffice again, they are released. A quota cell that
+only shows a bad cell is there for a gang that has its cells elsewhere.
 """
 
+from collections.abc import Sequence
 from operator import ge
 
 from voda.cells.book import CellBook
@@ -23,9 +25,11 @@ def take_leaf(book: CellBook, leaf: int, virtual: int, priority: int) -> bool:
     if virtual == NONE:
         _count_leaf(book, leaf, OPPORTUNISTIC, 1)
         return True
+    root = book.quotas.root[virtual]
+    if book.bad_nodes and is_only_shown(book, root) and book.place[root] not in book.topology.trees.path(leaf):
+        _stop_showing(book, root)
     _count_leaf(book, leaf, priority, 1)
     _count_virtual(book, virtual, priority, 1)
-    root = book.quotas.root[virtual]
     is_new = book.place[root] == NONE
     # A bad leaf may have been bound before.
     if book.virtual[leaf] == NONE:
@@ -54,6 +58,20 @@ def give_leaf(book: CellBook, leaf: int) -> None:
     level, owner = book.quotas.trees.level[root], book.quotas.owner[root]
     if not book.used[root] and root not in book.quotas.pinned and cell not in book.books(cell).doomed[owner][level]:
         give_quota_cell(book, cell, owner)
+
+
+def is_only_shown(book: CellBook, virtual: int) -> bool:
+    """Return whether a virtual cell is a quota cell that nobody uses, and is bound to show a bad cell."""
+    is_bound = book.place[virtual] != NONE and book.quotas.trees.parent[virtual] == NONE
+    return is_bound and not book.used[virtual] and virtual not in book.quotas.pinned
+
+
+def first_free(book: CellBook, cells: Sequence[int]) -> int:
+    """Return the first of these virtual cells that is not bound, else the first that is only shown; NONE: none is."""
+    for cell in cells:
+        if book.place[cell] == NONE:
+            return cell
+    return next((cell for cell in cells if is_only_shown(book, cell)), NONE) if book.bad_nodes else NONE
 
 
 def can_be_bound(book: CellBook, cell: int, virtual: int) -> bool:
@@ -171,6 +189,18 @@ def _undoom(book: CellBook, books: FreeCells, level: int) -> None:
             give_quota_cell(book, cell, cluster)
 
 
+def _stop_showing(book: CellBook, root: int) -> None:
+    """Put back the bad cell that a quota cell shows: the quota cell is owed, and must be given another one at once."""
+    cell, cluster, level = book.place[root], book.quotas.owner[root], book.quotas.trees.level[root]
+    books = book.books(cell)
+    unbind(book, cell)
+    take_out(books.doomed[cluster][level], cell)
+    # While it is owed to nobody, it shows no other bad cell.
+    _owe(books, cluster, level, -1)
+    give_quota_cell(book, cell, cluster)
+    _owe(books, cluster, level, 1)
+
+
 def _show_bad(book: CellBook, cell: int) -> None:
     """Bind the bad cells in a cell that was taken, and strike them off the bad free ones."""
     bad = book.books(cell).bad[book.topology.trees.level[cell]]
@@ -231,14 +261,11 @@ def _count_virtual(book: CellBook, leaf: int, priority: int, count: int) -> None
         used[cell] += count
         cell = parent[cell]
     node = book.quotas.node_of[leaf]
-    counts = book.priorities.get(node)
-    if counts is None:
-        counts = book.priorities[node] = {}
-    number = counts.get(priority, 0) + count
-    if number:
-        counts[priority] = number
+    counts = book.priorities.get(node, {})
+    if number := counts.get(priority, 0) + count:
+        book.priorities[node] = {**counts, priority: number}
+    elif len(counts) > 1:
+        book.priorities[node] = {each: leafs for each, leafs in counts.items() if each != priority}
     else:
-        del counts[priority]
-        if not counts:
-            del book.priorities[node]
+        del book.priorities[node]
     book.virtual_priority[leaf] = priority if count > 0 else FREE

@@ -45,7 +45,7 @@ class CellBook:
     """Leafs in it that are used or reserved."""
     virtual_priority: list[int]
     """Of leafs."""
-    priorities: dict[int, dict[int, int]]
+    priorities: dict[int, Mapping[int, int]]
     """Node of a view -> priority -> leafs in it that are used or reserved with it; nodes in use only."""
     gangs: dict[str, Gang]
     bad_nodes: set[str]
@@ -66,7 +66,7 @@ class CellBook:
             self.place.copy(),
             self.used.copy(),
             self.virtual_priority.copy(),
-            {node: counts.copy() for node, counts in self.priorities.items()},
+            self.priorities.copy(),
             self.gangs.copy(),
             self.bad_nodes.copy(),
         )

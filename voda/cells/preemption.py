@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from voda.cells.bindings import can_be_bound, give_leaf, take_leaf
+from voda.cells.bindings import can_be_bound, first_free, give_leaf, take_leaf
 from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang, GangPlacement, GangRequest
 from voda.cells.structure.trees import NONE
@@ -80,7 +80,7 @@ def _substitute(book: CellBook, cell: int, cluster: str, level: int) -> int:
     else:
         above = _substitute(book, trees.parent[cell], cluster, level)
         candidates = () if above == NONE else book.quotas.trees.children[above]
-    return next((each for each in candidates if book.place[each] == NONE), NONE)
+    return first_free(book, candidates)
 
 
 def finish(book: CellBook, gang: Gang) -> None:

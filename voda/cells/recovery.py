@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from voda.cells.bindings import give_leaf, take_leaf
+from voda.cells.bindings import first_free, give_leaf, is_only_shown, take_leaf
 from voda.cells.book import CellBook
 from voda.cells.gangs import LOWEST, Gang, GangPlacement, GangRequest, WorkerCells
 from voda.cells.preemption import cancel, downgrade
@@ -96,23 +96,14 @@ def take_leafs(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> 
     return recovery.downgraded
 
 
-def stay(book: CellBook, request: GangRequest, cells: WorkerCells) -> bool:
-    """Let a gang of one worker, without a guarantee, go on as it is where its request for one there finds none.
+def may_find_quota(book: CellBook, request: GangRequest, cells: WorkerCells) -> bool:
+    """Return whether a gang of one worker that has these cells without a guarantee may find quota cells for them.
 
-    The book is as if the gang had ended and had its cells again by `occupy`, of which nobody else would take notice.
-
-    Returns:
-        Whether that is certain; if not, nothing has changed.
+    If not, `occupy` would leave it, and everybody else, as they are.
     """
-    gang = book.gangs[request.name]
-    if gang.virtual or any(book.reserver[leaf] for leaf in gang.leafs):
-        return False
+    leafs = book.gangs[request.name].leafs
     # What is used without a guarantee does not matter to what virtual cells stand for.
-    if _Recovery(book, request).find(gang.leafs[0], cells) != NONE:
-        return False
-    del book.gangs[request.name]
-    book.gangs[request.name] = Gang(request=request, placement=(cells,), leafs=gang.leafs, downgraded_by=request.name)
-    return True
+    return _Recovery(book, request).find(leafs[0], cells) != NONE or any(book.reserver[leaf] for leaf in leafs)
 
 
 def _leafs_of(book: CellBook, placement: GangPlacement) -> dict[int, WorkerCells]:
@@ -182,10 +173,9 @@ class _Recovery:
 
     def _cheapest(self, cells: Sequence[int]) -> int:
         """Return the first that is free, else the one that is used with the lowest priority below the gang's."""
-        book, place = self.book, self.book.place
-        for cell in cells:
-            if place[cell] == NONE:
-                return cell
+        book = self.book
+        if (free := first_free(book, cells)) != NONE:
+            return free
         pinned, lowest, bound = book.quotas.pinned, NONE, self.request.priority
         if bound <= LOWEST:
             return NONE
@@ -197,7 +187,7 @@ class _Recovery:
     def _make_room(self, leaf: int, root: int) -> bool:
         """Where the quota cell is in use elsewhere, end the guarantees in it; return whether it can be used here."""
         book = self.book
-        if book.place[root] == NONE:
+        if book.place[root] == NONE or is_only_shown(book, root):
             return not book.gangs[self.request.name].downgraded_by
         here = {NONE, *book.topology.trees.path(leaf)}
         if book.place[root] not in here:

@@ -13,11 +13,14 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+_log = logging.getLogger(__name__)
 _USUAL_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RunningService(Protocol):
-    url: str
+    @property
+    def url(self) -> str:
+        """The address to ask."""
 
     def description(self) -> Iterable[str]:
         """Return what a user wants to know at the start, line by line."""
@@ -75,14 +78,27 @@ async def _run_until_signal(service: AbstractAsyncContextManager[S], hint: str, 
         loop.add_signal_handler(number, on_signal)
     try:
         async with service as running:
-            _greet(running, hint)
+            with _whatever_becomes_of_the_output():
+                _greet(running, hint)
             await is_ending.wait()
-            ending(running)
+            with _whatever_becomes_of_the_output():
+                ending(running)
     except BaseExceptionGroup as failures:
         raise single_error(failures) from failures
     except asyncio.CancelledError:
         return False
     return True
+
+
+@contextmanager
+def _whatever_becomes_of_the_output() -> Iterator[None]:
+    """Go on where nothing can be printed, as on a full disk: it serves all the same."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _log.warning("the output cannot be written: %s", error.strerror or error)
 
 
 def _greet(service: RunningService, hint: str) -> None:

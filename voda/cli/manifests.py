@@ -71,6 +71,31 @@ def read_manifests(files: Sequence[str]) -> ReadManifests:
     return ReadManifests(documents, refused)
 
 
+def jobs_of(read: ReadManifests) -> tuple[ReadManifests, Sequence[str]]:
+    """Return the jobs among manifests, and what else Kubernetes makes of the others, such as `ConfigMap train`.
+
+    Where none is a job, or somebody else's operator would run it, all of them are returned.
+    """
+    from voda.kinds.registry import KINDS
+
+    jobs = [each for each in read.documents if str(each.manifest.get("kind")) in KINDS]
+    others = [
+        each.manifest
+        for each in read.documents
+        if str(each.manifest.get("kind")) not in KINDS and _is_of_kubernetes(each.manifest)
+    ]
+    if not jobs or len(jobs) + len(others) < len(read.documents):
+        return read, ()
+    names = [f"{each['kind']:.80} {(_full_name_of(each) or ('', '?'))[1]:.80}" for each in others]
+    return replace(read, documents=jobs), names
+
+
+def _is_of_kubernetes(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest is of a kind that is Kubernetes' own: v1, apps/v1, rbac.authorization.k8s.io/v1."""
+    group = str(manifest.get("apiVersion")).rpartition("/")[0]
+    return isinstance(manifest.get("kind"), str) and ("." not in group or group.endswith(".k8s.io"))
+
+
 def changed(read: ReadManifests, change: Callable[[Document], Document]) -> ReadManifests:
     """Return the manifests with a change, which may raise InvalidInput."""
     documents: list[Document] = []
@@ -178,7 +203,11 @@ def without_dependencies_on(document: Document, before: Sequence[Document]) -> D
 
 def _full_name(document: Document) -> tuple[object, str] | None:
     """Return namespace and name; None where it has none that could be one."""
-    metadata = document.manifest.get("metadata")
+    return _full_name_of(document.manifest)
+
+
+def _full_name_of(manifest: Mapping[str, Any]) -> tuple[object, str] | None:
+    metadata = manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return (metadata.get("namespace") or "default", name) if isinstance(name, str) and metadata else None
 

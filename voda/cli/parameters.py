@@ -247,6 +247,6 @@ def _type(kind: Any, least: float | None, most: float | None) -> click.ParamType
     if kind in (int, float):
         return _Number(kind, least, most)
     if get_origin(kind) is Literal:
-        return _OneOf(get_args(kind))
+        return _OneOf(get_args(kind), case_sensitive=False)
     # A user may pass through a folder that only root reads: what cannot be read is said when it is opened.
     return click.Path(readable=False, path_type=Path) if kind is Path else click.BOOL if kind is bool else click.STRING

@@ -4,7 +4,7 @@ Rule: how the program will be started, and why, is said in one line before anyth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -107,11 +107,12 @@ class ProgramDocument:
 
 
 def program_document(
-    words: Sequence[str], options: ProgramOptions, *, name: str, runs_here: bool = True
+    words: Sequence[str], options: ProgramOptions, *, name: str, runs_here: bool = True, gpu_resource: str = ""
 ) -> ProgramDocument:
     """Return the manifest of a program; `name` empty: that of its script.
 
-    A program that runs here, without an image, has the caller's PATH unless the options give one.
+    A program that runs here, without an image, has the caller's PATH unless the options give one. Its pods ask for
+    `gpu_resource`; empty: NVIDIA's.
 
     Raises:
         InvalidInput: an option cannot be used, or there is no such script.
@@ -122,7 +123,7 @@ def program_document(
     from voda.manifests.odd_values import refuse_odd_values
     from voda.programs.launchers import is_python
     from voda.programs.program import Program, gpu_milli_of, start_of
-    from voda.programs.program_manifest import program_manifest
+    from voda.programs.program_manifest import NVIDIA, program_manifest
 
     refuse_odd_values([*words, options.workdir])
     caller = config.environment()
@@ -144,7 +145,7 @@ def program_document(
         ),
         caller if runs_here and not options.image and "PATH" not in env else None,
     )
-    manifest = program_manifest(start.job)
+    manifest = program_manifest(replace(start.job, gpu_resource=gpu_resource or NVIDIA))
     refuse_odd_values(manifest)
     document = Document(source=start.program, manifest=manifest)
     word = start.job.words[0]
@@ -180,10 +181,12 @@ _FOR_KUBECTL = """\
 """
 _SERVICE = """, and makes its Service {subdomain}.
 # The job's name is in it several times: for another one print it again, with --name"""
-_FOR_SUBMIT = """\
-# For `voda submit FILE` alone, which makes the jobs of --array and the claims of --device-class.
+_WITH_CLAIMS = """\
+# For `kubectl apply -f FILE` alone, which makes the ResourceClaimTemplate too. voda starts the job{service}.
 """
-_OF_SUBMIT = ("voda.dev/array", "voda.dev/device-class")
+_FOR_SUBMIT = """\
+# For `voda submit FILE` alone, which makes the jobs of --array.
+"""
 
 
 def manifest_text(manifest: dict[str, Any], *, has_image: bool) -> str:
@@ -192,7 +195,7 @@ def manifest_text(manifest: dict[str, Any], *, has_image: bool) -> str:
     Raises:
         InvalidInput: `voda submit` would refuse it.
     """
-    from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
+    from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifests
     from voda.manifests import text
     from voda.manifests.parse import parse
     from voda.manifests.yaml_writer import manifest_yaml
@@ -201,9 +204,10 @@ def manifest_text(manifest: dict[str, Any], *, has_image: bool) -> str:
     spec = parse(text.read(written.encode())).spec
     if not has_image:
         return written
-    if any(name in manifest["metadata"]["annotations"] for name in _OF_SUBMIT):
+    if "voda.dev/array" in manifest["metadata"]["annotations"]:
         return _FOR_SUBMIT + written
-    complete = kubectl_manifest(spec)
+    *claims, complete = kubectl_manifests(spec)
     subdomain = complete["spec"].get("template", {}).get("spec", {}).get("subdomain", "")
     service = _SERVICE.format(subdomain=subdomain) if subdomain else ""
-    return _FOR_KUBECTL.format(service=service) + manifest_yaml(complete)
+    head = _WITH_CLAIMS if claims else _FOR_KUBECTL
+    return head.format(service=service) + "---\n".join(map(manifest_yaml, (*claims, complete)))

@@ -6,7 +6,7 @@ Rule: everything that is wrong with what was read is known before anything is se
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from voda.cli.completion import complete_pools, complete_virtual_clusters
 from voda.cli.options import Output, ServerOptions, provided
@@ -35,6 +35,14 @@ class JobOptions:
             "--priority",
             help="Higher goes first; -1 with virtual clusters: opportunistic.",
             default_text="0, or the manifest's",
+        ),
+    ] = None
+    restartable: Annotated[
+        Literal["never", "always"] | None,
+        Option(
+            "--restartable",
+            help="never: it begins with what it requests, and is not stopped for others, resized or begun again.",
+            default_text="always, or the manifest's",
         ),
     ] = None
     epochs: Annotated[int | None, Option("--epochs", min=0, help="Epochs to train.")] = None
@@ -90,6 +98,7 @@ class JobOptions:
             **{"min-replicas": self.least, "max-replicas": self.most, "array": self.array or None},
             **{"device-class": self.device_class or None},
             priority=self.priority,
+            restartable=self.restartable,
             epochs=self.epochs,
             pool=self.pool,
             **{"virtual-cluster": self.virtual_cluster, "pinned-cell": self.pin},
@@ -122,11 +131,15 @@ class SubmitRequest:
 
     def submit_files(self, files: Sequence[str]) -> bool:
         """Submit manifests once all have been checked, and return whether all jobs that were followed completed."""
-        from voda.cli.manifests import changed, read_manifests, with_name_and_annotations
+        from voda.cli.manifests import changed, jobs_of, read_manifests, with_name_and_annotations
+        from voda.cli.render.terminal import note
 
         name = self.job.name
         _refuse_odd_files(files, name)
-        read = changed(read_manifests(files), self.job.applied)
+        read, others = jobs_of(read_manifests(files))
+        if others:
+            note(f"left out, for voda makes jobs alone (kubectl apply makes them): {', '.join(others)}")
+        read = changed(read, self.job.applied)
         if name and (count := len(read.documents) + len(read.refused)) > 1:
             raise InvalidInput(f"--name is for one job: {files[0]} holds {count}")
         return self._send(changed(read, lambda one: with_name_and_annotations(one, name=name, annotations={})))
@@ -139,7 +152,14 @@ class SubmitRequest:
 
         if self.job.least is not None or self.job.most is not None:
             raise InvalidInput("--min and --max are for manifests: give a program --workers MIN-MAX")
-        made = program_document(words, options, name=self.job.name, runs_here=is_here(self.where))
+        is_asked = bool(options.image) and not self.how.prints and not self.job.device_class
+        made = program_document(
+            words,
+            options,
+            name=self.job.name,
+            runs_here=is_here(self.where),
+            gpu_resource=self._gpu_resource() if is_asked else "",
+        )
         for line in made.notes(is_submitted=not self.how.prints):
             note(line)
         if self.how.prints:
@@ -147,6 +167,13 @@ class SubmitRequest:
             print(manifest_text(manifest, has_image=bool(options.image)), end="")
             return True
         return self._send_program(self.job.applied(made.document), has_image=bool(options.image), foreign=made.foreign)
+
+    def _gpu_resource(self) -> str:
+        """Return by what pods of the server ask for GPUs; empty: it is one machine."""
+        from voda.cli.http.client import call_server, decode
+        from voda.wire.base import ServiceView
+
+        return call_server(self.where, lambda client: decode(client.get(""), ServiceView).gpu_resource)
 
     def _send_program(self, document: "Document", *, has_image: bool, foreign: str) -> bool:
         """Submit a program, under the first free name of train, train-2, ... where the user chose none.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, Unpack
 
-from voda.auth.callers import Caller
+from voda.auth.callers import CallerView
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
 from voda.client.documents import Manifest, documents_of
@@ -121,7 +121,7 @@ class Client:
         folder = os.getcwd() if self.http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
         failure: AlreadyExists | None = None
-        for document in documents_of(manifest, folder=folder):
+        for document in documents_of(manifest, folder=folder, gpu_resource=lambda: _service(self.http).gpu_resource):
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:
@@ -214,9 +214,11 @@ class Client:
             end = carry(connected, start, streams, timeout_s=timeout_s)
         return streams.result(end)
 
-    def cancel(self, job: JobName, *, reason: str = "") -> JobView:
-        """Cancel a job and return it; a job that has ended stays as it is."""
-        query = {"reason": reason} if reason else None
+    def cancel(self, job: JobName, *, reason: str = "", now: bool = False) -> JobView:
+        """Cancel a job and return it; a job that has ended stays as it is. `now` kills its processes, without time for
+        a checkpoint: for admins, others get NotAllowed.
+        """
+        query = {**({"reason": reason} if reason else {}), **({"now": "true"} if now else {})}
         return decode(self.http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, JobView)
 
     def halt(self, job: JobName, *, reason: str = "") -> JobView:
@@ -263,9 +265,9 @@ class Client:
         """Change how a pool is decided, by the fields of `Settings`, and return it; the rest stays."""
         return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, Settings)
 
-    def whoami(self) -> Caller:
+    def whoami(self) -> CallerView:
         """Return whom the server takes you for."""
-        return decode(self.http.ask_repeatedly(HttpCall(path="/whoami")).body, Caller)
+        return decode(self.http.ask_repeatedly(HttpCall(path="/whoami")).body, CallerView)
 
 
 def client_over(http: HttpClient) -> Client:

@@ -8,6 +8,7 @@ import http.client
 import os
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ _MOST_BYTES: Final = 1 << 28
 """Of an answer that is kept in memory."""
 _PIECE_BYTES: Final = 65_536
 _PROBLEM_BYTES: Final = 1 << 20
+_TIMEVAL: Final = struct.Struct("@ll")
 _NAMED: Final = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
 
 
@@ -232,12 +234,18 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
-        self._path = path
+        self._path, self._timeout_s = path, timeout_s
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        whole, rest = divmod(self._timeout_s, 1)
+        # Where others fill the server's backlog, a socket that blocks waits in line, and any other has EAGAIN at once.
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(whole), int(rest * 1e6)))
+        try:
+            self.sock.connect(self._path)
+        except BlockingIOError as error:
+            raise TimeoutError from error
+        self.sock.settimeout(self._timeout_s)
 
 
 def _connection(target: Target, timeout_s: float) -> http.client.HTTPConnection:

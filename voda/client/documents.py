@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from voda.domain.errors import InvalidInput
 from voda.programs.program import Program, ProgramStart, start_of
-from voda.programs.program_manifest import WORKING_DIR, program_manifest
+from voda.programs.program_manifest import NVIDIA, WORKING_DIR, program_manifest
 
 Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str] | Program
 _MOST_BYTES: Final = 3_000_000
@@ -23,19 +23,22 @@ class SubmitBody:
     media_type: str
 
 
-def documents_of(manifest: Manifest, *, folder: str) -> Iterator[SubmitBody]:
+def documents_of(manifest: Manifest, *, folder: str, gpu_resource: Callable[[], str]) -> Iterator[SubmitBody]:
     """Yield the document to submit, then those to try while the name of the one before is that of a live job.
 
     Args:
         manifest: what the user gives.
         folder: where a program begins that names no folder; empty = the server's own choice.
+        gpu_resource: returns by what pods of the server ask for GPUs; empty: it has none.
 
     Raises:
         InvalidInput: it cannot be read, or is not what JSON can hold.
     """
     if isinstance(manifest, Program):
+        resource = gpu_resource() if manifest.image else ""
         for name in _names(manifest, start := start_of(manifest)):
-            yield _json(_with_options(program_manifest(replace(start.job, name=name)), manifest), folder)
+            job = replace(start.job, name=name, gpu_resource=resource or NVIDIA)
+            yield _json(_with_options(program_manifest(job), manifest), folder)
     elif isinstance(manifest, Mapping):
         yield _json(manifest, folder)
     elif isinstance(manifest, str):
@@ -53,6 +56,7 @@ def _names(program: Program, start: ProgramStart) -> Iterator[str]:
 def _with_options(manifest: dict[str, Any], program: Program) -> dict[str, Any]:
     """Return the program's manifest with what its user says of the job."""
     options = {"priority": program.priority, "epochs": program.epochs, "pool": program.pool or None}
+    options["restartable"] = program.restartable or None
     given = {f"voda.dev/{name}": str(value) for name, value in options.items() if value is not None}
     metadata = {**manifest["metadata"], "annotations": {**manifest["metadata"]["annotations"], **given}}
     if program.namespace:

@@ -6,12 +6,14 @@ Rule: the admin token of this machine's voda is only ever sent to this machine's
 import json
 import os
 import ssl
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from voda import config
+from voda.client.errors import ServerUnreachable
 from voda.domain.errors import InvalidInput, NotFound
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -71,6 +73,7 @@ def target(where: NamedServer) -> Target:
     Raises:
         NotFound: no server is named, and none runs here.
         InvalidInput: the address or a file cannot be used.
+        ServerUnreachable: the one that ran on the data folder has ended without a word.
     """
     home = where.home or config.home_folder()
     # --home means the voda that works on that folder.
@@ -97,7 +100,10 @@ def target(where: NamedServer) -> Target:
         )
     token = where.token or config.token()
     is_ours = bool(here.url) and _is_same(url, here.url)
-    if not token and is_ours:
+    if is_ours and here.is_gone and not named:
+        # Any user may have taken its port since.
+        raise ServerUnreachable(f"the voda of {home / 'server.json'} does not run any more: is `voda up` running?")
+    if not token and is_ours and not here.is_gone:
         token = _read(home / "admin.token").strip()
     trusted = str(where.ca or "") or config.certificate() or (here.certificate if is_ours else "")
     return Target(url=url, token=token, source=source, tls=_tls(url, trusted))
@@ -125,17 +131,23 @@ def _server_file(file: Path) -> _RunningServer:
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server")
     url, certificate, socket = texts
-    return _RunningServer(url=url, certificate=certificate, socket=socket, is_gone=_is_gone(found.get("pid")))
+    is_gone = _is_gone(found.get("pid"), file)
+    return _RunningServer(url=url, certificate=certificate, socket=socket, is_gone=is_gone)
 
 
-def _is_gone(pid: object) -> bool:
+def _is_gone(pid: object, file: Path) -> bool:
+    """Return whether the process that wrote the file is not there: by its id, and by its user, whom others are not."""
+    number = pid if isinstance(pid, int) and pid > 0 else os.getpid()
     try:
-        os.kill(pid if isinstance(pid, int) and pid > 0 else os.getpid(), 0)
+        os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         pass  # another user's
-    return False
+    try:
+        return os.stat(f"/proc/{number}").st_uid != file.stat().st_uid
+    except OSError:
+        return False  # this machine shows none of other users
 
 
 def _read(file: Path) -> str:
@@ -152,8 +164,12 @@ def _read(file: Path) -> str:
 
 
 def _has_socket(path: Path) -> bool:
+    """Return whether there is a socket of root's, or of one's own, which no other user can have put there."""
+    ours = {0, os.geteuid()}
     try:
-        return path.is_socket()
+        folder = path.parent.stat()
+        is_safe = folder.st_uid in ours and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return is_safe and path.is_socket() and path.stat().st_uid in ours
     except OSError:
         return False
 

@@ -7,8 +7,8 @@ job; each failure is a fact for the log, and no other job waits for it. Actions 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from voda.backoff import Backoff
@@ -79,11 +79,11 @@ class Attempts:
     async def _try(self, action: Action) -> None:
         try:
             with measured(action, self._pool, self._telemetry):
-                async with asyncio.timeout(ANSWER_S):
+                async with answer_within(ANSWER_S):
                     await self._act(action)
-        except (VodaError, TimeoutError) as error:
+        except VodaError as error:
             asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
-            self._pause(action, str(error) or f"no answer within {ANSWER_S:g} s", asked_s)
+            self._pause(action, str(error), asked_s)
         except Exception as error:  # whatever it is, it concerns one job; the others must not wait for it
             _log.exception("unforeseen action=%s job_id=%s", type(action).__name__, action.job_id)
             self._pause(action, f"{error!r} was not foreseen")
@@ -95,7 +95,36 @@ class Attempts:
         job_id, at_least_s = action.job_id, min(asked_s, _LONGEST_PAUSE_S)
         attempt = self._backoff.failed(job_id, self._now(), at_least_s=at_least_s)
         self._failed[job_id] = action
-        self._tell(ActionFailed(job_id=job_id, action=type(action).__name__, error=error, attempt=attempt))
+        self._tell(
+            ActionFailed(
+                job_id=job_id,
+                action=type(action).__name__,
+                error=error,
+                attempt=attempt,
+                retry_at=self._backoff.due_at(job_id),
+            )
+        )
+
+
+class NoAnswer(ClusterUnavailable):
+    """The cluster took too long."""
+
+
+@asynccontextmanager
+async def answer_within(limit_s: float | None) -> AsyncIterator[None]:
+    """Bound the time of the block; a TimeoutError of its own passes.
+
+    Raises:
+        NoAnswer: it took longer.
+    """
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise NoAnswer(f"no answer within {limit_s:g} s") from error
 
 
 @contextmanager
@@ -107,7 +136,7 @@ def measured(action: Action, pool: str, telemetry: Telemetry) -> Iterator[None]:
         with stopwatch(laps):
             yield
         outcome = "accepted"
-    except TimeoutError:
+    except NoAnswer:
         outcome = "timed_out"
         raise
     finally:

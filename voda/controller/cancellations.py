@@ -1,14 +1,19 @@
-"""The jobs of a pool that end without a plan: canceled ones whose workers are gone, and those that wait in vain.
+"""The jobs of a pool that end without a plan: canceled ones without workers, those that wait in vain, lost runs.
 
 Rule: pure. The event of a job's end has an id of its own: if an answer is lost, or another leader is as fast, the same
 one comes again, and the log takes it once.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.live import LiveCluster
+
+TOLD_S: Final = 10.0
+"""So long a cluster has to say how a job ended whose workers are gone."""
 
 
 class Cancellations:
@@ -52,3 +57,42 @@ class Cancellations:
         jobs, planned = cluster.jobs(self._pool), cluster.plan(self._pool).placement
         unplanned = (job_id for job_id in sorted(self._job_ids) if job_id in jobs and job_id not in planned)
         return [job_id for job_id in unplanned if not jobs[job_id].workers]
+
+
+class LostRuns:
+    """Ends jobs that are not restartable and have lost their run, unless their cluster soon says how they ended."""
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = math.inf
+        """When the next one is to end."""
+        self._pool = pool
+        self._job_ids: set[str] = set()
+
+    def begin(self, cluster: LiveCluster) -> None:
+        """Find the jobs anew."""
+        self._job_ids = {job_id for job_id, job in cluster.jobs(self._pool).items() if not job.spec.is_restartable}
+
+    def see(self, event: Event) -> None:
+        """Note an event of the pool."""
+        if isinstance(event.data, facts.JobSubmitted) and not event.data.spec.is_restartable:
+            self._job_ids.add(event.data.spec.job_id)
+
+    def ends(self, cluster: LiveCluster, now: float) -> Sequence[tuple[facts.AnyFact, str]]:
+        """Return, with the ids of their events, the ends that are due; a job in the plan is not among them."""
+        self.due_at = math.inf
+        if not self._job_ids:
+            return ()
+        jobs, planned = cluster.jobs(self._pool), cluster.plan(self._pool).placement
+        self._job_ids = {job_id for job_id in self._job_ids if job_id in jobs}
+        lost = {job_id: jobs[job_id] for job_id in sorted(self._job_ids - planned.keys()) if jobs[job_id].has_lost_run}
+        due: list[tuple[facts.AnyFact, str]] = []
+        for job_id, job in lost.items():
+            if job.workers or job.is_canceling:
+                continue
+            if (ends_at := (job.last_halted_at or 0.0) + TOLD_S) > now:
+                self.due_at = min(self.due_at, ends_at)
+            else:
+                how = job.interruption.replace("_", " ") or "stopped"
+                reason = f"it is not restartable, and has lost its workers ({how})"
+                due.append((facts.JobFailed(job_id=job_id, reason=reason), f"lost-run-{job_id}"))
+        return due

@@ -12,11 +12,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from voda.clock import Clock, stopwatch
-from voda.controller.cancellations import Cancellations
+from voda.controller.cancellations import Cancellations, LostRuns
 from voda.controller.decision_stream import DecisionStream
 from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
-from voda.controller.triggers import LateReclaims, PolicyQueues, SilentNodes, Trigger, UnusedGpus, is_due_after
+from voda.controller.triggers import (
+    FairShares,
+    LateReclaims,
+    PolicyQueues,
+    SilentNodes,
+    Trigger,
+    UnusedGpus,
+    is_due_after,
+)
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.log.store import EventStore
@@ -57,11 +65,13 @@ class Controller:
         self._initial = initial
         self._stream = DecisionStream(pool, store, clock)
         self._canceled = Cancellations(pool)
+        self._lost_runs = LostRuns(pool)
         self._triggers: Sequence[Trigger] = (
             PolicyQueues(pool, self._registries),
             SilentNodes(pool),
             UnusedGpus(pool),
             LateReclaims(pool),
+            FairShares(pool),
         )
         self._pool_choice = PoolChoice(pool, self._registries)
         self._cause = ""
@@ -84,6 +94,7 @@ class Controller:
         await self._stream.elect(leader, epoch)
         await self.catch_up()
         self._canceled.begin(self.live.cluster)
+        self._lost_runs.begin(self.live.cluster)
         # What the last plan of the leader before changed is not known any more.
         self._interrupted_at = self.live.cluster.plan(self.pool).decided_at
         return self._stream.epoch
@@ -127,12 +138,14 @@ class Controller:
         await self._choose_pool()
         if self._canceled.idle(self.live.cluster):
             return self._clock.now()
-        return min(self._decide_at(), self._pool_choice.due_at, *(trigger.due_at for trigger in self._triggers))
+        ends_at = min(self._pool_choice.due_at, self._lost_runs.due_at)
+        return min(self._decide_at(), ends_at, *(trigger.due_at for trigger in self._triggers))
 
     async def _end_canceled(self) -> None:
         """End canceled jobs, and cancel those that wait in vain for others: their ends may leave more to do so."""
         cluster = self.live.cluster
         await self._record_of_jobs(self._canceled.ends(cluster))
+        await self._record_of_jobs(self._lost_runs.ends(cluster, self._clock.now()))
         while requests := self._canceled.requests(cluster):
             if not await self._record_of_jobs(requests):
                 return
@@ -203,6 +216,7 @@ class Controller:
         self._pool_choice.see(event, now)
         if is_own or self.pool in cluster.changed_pools:
             self._canceled.see(event)
+            self._lost_runs.see(event)
             for trigger in self._triggers:
                 trigger.see(event, cluster, now)
             if is_due_after(event.data, cluster, self.pool):

@@ -4,9 +4,9 @@ Rule: only the events of the log, in their order, change a projection.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,7 +14,8 @@ from voda.domain.errors import LogDamaged
 from voda.events.envelope import Event
 from voda.log.store import EventStore, Snapshot
 
-_PAGE = 5_000
+_PAGE = 1_000
+"""An event may have a megabyte, so that a page of many more might not fit into the memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ async def catch_up(
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
-        limit = _PAGE if until is None else min(_PAGE, until - after)
+        limit = await store.page_size(after, _PAGE if until is None else min(_PAGE, until - after))
         events = await store.read(after, limit)
         for event in events:
             for fold in folds:
@@ -98,15 +99,32 @@ async def _check(store: EventStore, snapshot: Snapshot) -> None:
         )
 
 
-async def take_snapshots(store: EventStore, projections: Sequence[Restorable], position: int) -> Sequence[Snapshot]:
-    """Save the states of projections that are at `position`, with the head of every stream."""
+class DumpedState(NamedTuple):
+    """The whole state of a projection at a position."""
+
+    name: str
+    """See `Restorable.FORMAT`."""
+    position: int
+    state: bytes
+    state_hash: str
+
+
+def dump_states(projections: Iterable[Restorable], position: int) -> Sequence[DumpedState]:
+    """Return the states of projections that are at `position`; for a thread, while nothing changes them."""
     states = [(projection.FORMAT, projection.dump()) for projection in projections]
+    return [DumpedState(name, position, state, sha256(state).hexdigest()) for name, state in states]
+
+
+async def save_snapshots(store: EventStore, states: Iterable[DumpedState]) -> Sequence[Snapshot]:
+    """Save states of projections, with the head of every stream."""
     # Read once: a log with many jobs has many heads.
     heads = await store.heads()
-    snapshots = [
-        Snapshot(name=name, position=position, state=state, state_hash=sha256(state).hexdigest(), heads=heads)
-        for name, state in states
-    ]
+    snapshots = [Snapshot(**dumped._asdict(), heads=heads) for dumped in states]
     for snapshot in snapshots:
         await store.snapshots.save(snapshot)
     return snapshots
+
+
+async def take_snapshots(store: EventStore, projections: Iterable[Restorable], position: int) -> Sequence[Snapshot]:
+    """Save the states of projections that are at `position` and that nothing changes meanwhile."""
+    return await save_snapshots(store, dump_states(projections, position))

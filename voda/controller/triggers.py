@@ -13,7 +13,15 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import AnyFact
 from voda.planner.done_replicas import has_freed_gpus
-from voda.planner.eligibility import begins_backoff, leaves_array, next_deadline_at, next_retry_at, overdue_workers
+from voda.planner.eligibility import (
+    begins_backoff,
+    leaves_array,
+    loses_run,
+    next_deadline_at,
+    next_retry_at,
+    overdue_workers,
+)
+from voda.planner.fair_share import TURNS_IN_A_HALF_LIFE
 from voda.planner.node_states import grace_ends_at, has_lost_place
 from voda.planner.registries import Registries
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
@@ -23,7 +31,11 @@ from voda.projections.live import Live, LiveCluster
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
 NODE_LOST: Final = "node is silent"
-"""Cause of a plan that is due because a node has been silent, or has said too few GPUs, for `node_grace_s`."""
+"""Cause of a plan that is due because a node has been silent, or has said too few GPUs, for `node_grace_s`, or a GPU
+has been sick for so long.
+"""
+USERS_TURN: Final = "users take turns"
+"""Cause of a plan that is due because users have gone on using GPUs for a while, where they have fair shares."""
 RECLAIM_OVERDUE: Final = "reclaim is overdue"
 """Cause of a plan that is due because a job has not left cells within `reclaim_grace_s`, or has left them late."""
 
@@ -106,7 +118,8 @@ class SilentNodes:
         return Due(NODE_LOST) if now >= self._ends_at else NOTHING
 
     def arm(self, cluster: LiveCluster, now: float) -> None:
-        is_any_silent = bool(cluster.pool(self._pool).silent_since)
+        pool = cluster.pool(self._pool)
+        is_any_silent = bool(pool.silent_since) or any(job.sick_gpus for job in pool.jobs.values())
         self.due_at = self._ends_at = grace_ends_at(cluster.state(self._pool), now) if is_any_silent else math.inf
 
 
@@ -172,17 +185,51 @@ class LateReclaims:
 
     def look(self, live: Live, now: float) -> Due:
         before, cluster = self._late, live.cluster
-        has_cells = cluster.cells(self._pool) is not None
-        self._late = frozenset(overdue_workers(cluster.state(self._pool), now)) if has_cells else frozenset()
+        has_some = self._has_deadlines(cluster)
+        self._late = frozenset(overdue_workers(cluster.state(self._pool), now)) if has_some else frozenset()
         return Due(RECLAIM_OVERDUE) if self._late != before else NOTHING
 
     def arm(self, cluster: LiveCluster, now: float) -> None:
-        has_cells = cluster.cells(self._pool) is not None
-        self.due_at = next_deadline_at(cluster.state(self._pool), now) if has_cells else math.inf
+        has_some = self._has_deadlines(cluster)
+        self.due_at = next_deadline_at(cluster.state(self._pool), now) if has_some else math.inf
+
+    def _has_deadlines(self, cluster: LiveCluster) -> bool:
+        return cluster.cells(self._pool) is not None and bool(cluster.pool(self._pool).reclaimed_at)
+
+
+class FairShares:
+    """Where users have fair shares, turns change as time goes by."""
+
+    _CHANGES: Final = (facts.JobSubmitted, facts.WorkerStarted, facts.SettingsChanged, facts.LeaderElected)
+    """After these users may begin to take turns."""
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+        self._turn_at = math.inf
+
+    def see(self, event: Event, _cluster: LiveCluster, _now: float) -> None:
+        if isinstance(event.data, self._CHANGES):
+            self.due_at = -math.inf
+
+    def look(self, _live: Live, now: float) -> Due:
+        return Due(USERS_TURN) if now >= self._turn_at else NOTHING
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        settings, jobs = cluster.settings(self._pool), cluster.jobs(self._pool).values()
+        # Where nobody has a GPU, time changes nothing.
+        is_on = bool(settings.fair_share) and any(job.workers for job in jobs)
+        if not (is_on and len({job.spec.user for job in jobs}) > 1):
+            self._turn_at = math.inf
+        elif not now < self._turn_at < math.inf:
+            self._turn_at = now + settings.fair_share_half_life_s / TURNS_IN_A_HALF_LIFE
+        self.due_at = self._turn_at
 
 
 def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:
     """Return whether a fact of a pool, which has been folded, makes a decision due at once."""
+    if isinstance(fact, facts.NodeRoomChanged):
+        return any(job.spec.needs is not None or not job.workers for job in cluster.jobs(pool).values())
     if not isinstance(fact, facts.WorkerExited):
         return fact.MAKES_PLAN_DUE
     plan, jobs, job = cluster.plan(pool), cluster.jobs(pool), cluster.job(fact.job_id)
@@ -192,4 +239,5 @@ def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:
         or leaves_array(fact.job_id, jobs, plan)
         or has_freed_gpus(fact, jobs)
         or begins_backoff(fact, jobs)
+        or loses_run(fact, jobs)
     )

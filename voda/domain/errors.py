@@ -57,6 +57,14 @@ class TooManyRequests(TransientError):
     """The user has as much under way as one user may."""
 
 
+class QuotaExceeded(TransientError):
+    """The user has written as much as one may within a time: there is room again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class InvalidInput(PermanentError):
     """The user's file, row, option or manifest cannot be used."""
 

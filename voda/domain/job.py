@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import GpuRequest, Gpus
+from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
+from voda.domain.node import Node, PodNeeds
 from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.requests import Requested, Unmet
 from voda.domain.reasons.stalls import StallReason, StuckCause
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
@@ -22,6 +25,7 @@ PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
 REFUSED = "refused"
+FINISHED = "finished"
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -49,9 +53,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_replicas: int = 1
     requested_replicas: int = 0
     gpus_per_replica: Gpus = Gpus(1)
+    launcher_gpus: Gpus = NO_GPUS
+    """Of the launcher, which voda does not place, on one node and no more than a worker's: plans leave room for it."""
     share: GpuRequest | None = None
     """The part of one GPU that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
+    needs: PodNeeds | None = None
+    """What a worker asks of its node besides GPUs; None: nothing."""
     epochs: int = 0
+    is_restartable: bool = True
+    """False: its program is never begun a second time, so that once it has begun nothing stops it but its owner."""
     priority: int = 0
     """Higher goes first, whatever the policy; in a pool with virtual clusters, inside of the job's own."""
     virtual_cluster: str = ""
@@ -78,6 +88,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.requested_replicas or self.min_replicas
 
     @property
+    def needs_gpus(self) -> bool:
+        """Whether its workers get GPUs, or a part of one; others start whatever GPUs are free."""
+        return bool(self.gpus_per_replica or self.share)
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """The variables by which the job's processes know which job they are."""
         own = {"VODA_JOB_ID": self.job_id, "VODA_JOB_NAME": self.name or self.job_id}
@@ -96,6 +111,13 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_guaranteed(self) -> bool:
         """Whether it has a part in its virtual cluster's guarantee; a job of negative priority is opportunistic."""
         return self.priority >= 0
+
+    @property
+    def as_planned(self) -> "JobSpec":
+        """Where nothing may resize the job once it has begun: it asks for as many workers as were requested."""
+        if self.is_restartable or not self.is_elastic:
+            return self
+        return replace(self, min_replicas=self.requested, max_replicas=self.requested)
 
     @property
     def history_category(self) -> str:
@@ -125,6 +147,28 @@ class StartBackoff(Struct, frozen=True, kw_only=True):
     retry_after_s: float
 
 
+class SickGpu(Struct, frozen=True):
+    """A GPU of a worker that is not healthy any more."""
+
+    gpu: str
+    reason: str
+    """As in the fact of it."""
+    since: float
+    other: str = ""
+    """As in the fact, too."""
+
+
+class VainDisplacement(Struct, frozen=True, kw_only=True):
+    """Others left GPUs for the job, and a node refused it then: no plan takes any for it until it may be taken."""
+
+    node: str
+    why: NodeRefusal
+    openings: int
+    """Of nodes of its pool until then (`ClusterState.opened`)."""
+    refused: Mapping[str, Node]
+    """Nodes that refused it -> as they were then, by the word of the cluster."""
+
+
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A live job as the log shows it.
 
@@ -136,6 +180,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted_at: float
     counted_at: float
     phase: Phase = Phase.SUBMITTED
+    has_anchor: bool = False
+    """Whether all its workers begin anew when worker 0 does, as its kind has it."""
     workers: Mapping[int, str] = {}
     done: tuple[int, ...] = ()
     """Replicas that succeeded for good, of a kind whose replicas do so one by one: none of them runs again."""
@@ -156,9 +202,13 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
     """Starts after the first one."""
     failures: int = 0
+    evictions_for_limits: int = 0
+    """Times that a worker failed as its kubelet found it beyond its own limits, since its object was made first."""
     is_canceling: bool = False
-    halt_reason: str = ""
-    """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
+    is_killed: bool = False
+    """Whether it is canceled without time for a checkpoint."""
+    halt: Requested | None = None
+    """Why it shall have no workers until it is resumed; None: it is not halted."""
     interruption: str = ""
     """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `drained` by a plan after
     the drain of a node, `moved` by a plan that frees its GPU, `refused` by a plan as nodes take too few of them,
@@ -173,12 +223,18 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()
     """Those of `spec.after` that are not met yet: until then no plan gives it workers."""
-    unsatisfiable: str = ""
-    """Why one of them can no longer be met, such as `train failed`: then the leader cancels the job."""
+    unsatisfiable: Unmet | None = None
+    """Why one of them can no longer be met: then the leader cancels the job. None: all can."""
     refusals: Mapping[str, NodeRefusal] = {}
     """Node -> why it cannot take one more worker of the job; without those that were lifted."""
     fits: Mapping[str, int] = {}
     """Node that refuses it -> workers of it that have room there all the same; absent: only those at work may stay."""
+    has_displaced: bool = False
+    """Whether workers of others leave nodes to which a plan brings workers of it, and these are not all at work yet."""
+    displaced_in_vain: VainDisplacement | None = None
+    """Since it asked for what it asks for; of no effect once a node has opened that may take it."""
+    sick_gpus: Mapping[int, SickGpu] = {}
+    """Worker -> its GPU, of those with a sick one."""
     last_error: str = ""
     """Of the last action on it that failed since a worker of it started."""
     obstacle: Obstacle | None = None
@@ -197,9 +253,21 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return node in self.refusals and workers > self.fits.get(node, 0)
 
     @property
+    def has_lost_run(self) -> bool:
+        """Whether its program has begun, does not run as it began, and is not to begin a second time: it has failed."""
+        if self.spec.is_restartable or self.first_started_at is None:
+            return False
+        return bool(self.loss) if self.workers else self.interruption != FINISHED
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it keeps its workers as they are until it ends: they were begun, and are not to begin again."""
+        return not self.spec.is_restartable and self.first_started_at is not None and not self.has_lost_run
+
+    @property
     def is_halted(self) -> bool:
         """Whether no plan gives it workers until it is resumed."""
-        return bool(self.halt_reason)
+        return self.halt is not None
 
     @property
     def is_preempted(self) -> bool:
@@ -234,11 +302,10 @@ def validated(spec: JobSpec) -> JobSpec:
     """Return the spec unchanged, or raise InvalidInput naming the first field that is wrong."""
     if not _JOB_ID.fullmatch(spec.job_id):
         raise InvalidInput(
-            f"job {spec.job_id[:80]!r}: a job id has 1 to 128 of a-z, 0-9, '-' and '_', and begins and ends"
-            " with a letter or digit"
+            f"job {spec.job_id[:80]!r}: expected a name of 1 to 128 of a-z, 0-9, '-' and '_', which begins and"
+            " ends with a letter or digit"
         )
-    gpus = 0 if spec.share else 1
-    least = {"min_replicas": 1, "gpus_per_replica": gpus, "max_replicas": spec.min_replicas, "epochs": 0}
+    least = {"min_replicas": 1, "gpus_per_replica": 0, "max_replicas": spec.min_replicas, "epochs": 0}
     for field, bound in least.items():
         if (value := getattr(spec, field)) < bound:
             raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected {bound} or more")

@@ -14,6 +14,8 @@ from voda.domain.errors import InvalidField
 
 _MOST_CONDITIONS: Final = 50
 _MOST_LABELS: Final = 100
+_MOST_LABELS_BYTES: Final = 8_192
+"""Of all keys and values of a job: each is in memory as long as the job is listed."""
 _NAME: Final = r"[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9](?:[-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_NAME}"
 _CONDITION: Final = re.compile(
@@ -73,20 +75,29 @@ def checked_labels(labels: Mapping[str, str], *, field: str = "metadata.labels")
     """Return the labels of a job, or refuse the first that is wrong with InvalidField."""
     if len(labels) > _MOST_LABELS:
         raise InvalidField(field, f"{field}: {len(labels)} of them, expected {_MOST_LABELS} or fewer")
+    if (size := sum(len(key) + len(value) for key, value in labels.items())) > _MOST_LABELS_BYTES:
+        raise InvalidField(
+            field, f"{field}: {size:,} bytes of keys and values, expected {_MOST_LABELS_BYTES:,} or fewer: shorten them"
+        )
     for key, value in labels.items():
-        if not re.fullmatch(_KEY, key):
-            raise InvalidField(
-                f"{field}[{key[:80]}]",
-                f"{field}: expected a key of up to 63 letters, digits, '-', '_' and '.', with an optional prefix such"
-                f" as example.com/, got {key[:80]!r}",
-            )
-        if not re.fullmatch(rf"(?:{_NAME})?", value):
-            raise InvalidField(
-                f"{field}[{key}]",
-                f"{field}[{key}]: expected up to 63 letters, digits, '-', '_' and '.', beginning and ending with a"
-                f" letter or digit, got {value[:80]!r}",
-            )
+        check_label(key, value, field=field)
     return labels
+
+
+def check_label(key: str, value: str, *, field: str) -> None:
+    """Raise InvalidField where nothing can have such a label; `field` is where it is asked for."""
+    if not re.fullmatch(_KEY, key):
+        raise InvalidField(
+            f"{field}[{key[:80]}]",
+            f"{field}: expected a key of up to 63 letters, digits, '-', '_' and '.', with an optional prefix such as"
+            f" example.com/, got {key[:80]!r}",
+        )
+    if not re.fullmatch(rf"(?:{_NAME})?", value):
+        raise InvalidField(
+            f"{field}[{key}]",
+            f"{field}[{key}]: expected up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter"
+            f" or digit, got {value[:80]!r}",
+        )
 
 
 def _condition(match: re.Match[str]) -> LabelCondition:

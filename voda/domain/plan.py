@@ -1,7 +1,7 @@
 """Plans: how many (`Allocation`), where (`Placement`), both together with reasons (`Plan`), and the actions."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -86,7 +86,8 @@ class StartJob(Struct, frozen=True, kw_only=True):
 class ResizeJob(Struct, frozen=True, kw_only=True):
     """Let a running job have one worker on each of `nodes`, by index: grow, shrink and move, all at once.
 
-    `nodes` is all that is desired of the job: the size of a job is written nowhere else.
+    `nodes` is all that is desired of the job: the size of a job is written nowhere else. An empty one is the place of a
+    worker that is not there, and is not started yet.
     """
 
     job_id: str
@@ -108,6 +109,13 @@ class StopJob(Struct, frozen=True, kw_only=True):
 
     job_id: str
     reason: StopReason
+    is_kill: bool = False
+    """Whether its processes are killed at once: an admin wants it."""
+
+
+def places(nodes: Sequence[str]) -> dict[int, str]:
+    """Return worker index -> node, without those that have none yet."""
+    return {index: node for index, node in enumerate(nodes) if node}
 
 
 Action = StartJob | ResizeJob | HaltJob | StopJob

@@ -3,18 +3,23 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation
-from voda.domain.gpus import Gpus, total
+from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
+
+_FORGOTTEN_GPU_S: Final = 1.0
+"""A user who has had less lately, and holds no GPU, counts as one who never had any."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +47,33 @@ def linear_speedup(max_replicas: int) -> tuple[float, ...]:
     return tuple(float(n) for n in range(max_replicas + 1))
 
 
+class UserService(Struct, frozen=True):
+    """The GPU time of one user in one pool; GPU-seconds count less the longer ago they were."""
+
+    gpu_s: float = 0.0
+    """GPU-seconds had until `at`; those of a half-life before count half."""
+    at: float = 0.0
+    gpus: Gpus = NO_GPUS
+    """Held since then."""
+
+    def by(self, now: float, half_life_s: float) -> "UserService":
+        """Return the same at `now`, which is no earlier than `at`; half_life_s > 0."""
+        span_s, mean_life_s = max(0.0, now - self.at), mean_life(half_life_s)
+        left = math.exp(-span_s / mean_life_s)
+        held_gpu_s = self.gpus * mean_life_s * -math.expm1(-span_s / mean_life_s)
+        return UserService(self.gpu_s * left + held_gpu_s, max(now, self.at), self.gpus)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether it differs from no service at all by too little to matter."""
+        return not self.gpus and self.gpu_s < _FORGOTTEN_GPU_S
+
+
+def mean_life(half_life_s: float) -> float:
+    """Return the seconds for which a GPU-second counts on average: one GPU held for ever is worth as many of them."""
+    return half_life_s / math.log(2.0)
+
+
 class ExpectedRetry(Struct, frozen=True, kw_only=True):
     """A job without workers whose program failed and is to be started again."""
 
@@ -59,8 +91,13 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     jobs: Mapping[str, Job]
     nodes: Mapping[str, Node]
     plan: Plan
+    opened: Mapping[str, int] = {}
+    """Node -> which opening of a node of the pool was its last, counted from 1: it joined, was uncordoned or undrained,
+    or answered again after its workers were given up."""
     estimates: Mapping[str, Estimate]
     settings: Settings
+    service: Mapping[str, UserService] = {}
+    """User -> GPU time that they have had lately, of those who have had some."""
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}
@@ -75,10 +112,12 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node -> when a worker last left it."""
     led_at: float = 0.0
     """Since when the present leader leads."""
-    drains: Mapping[str, str] = {}
+    drains: Mapping[str, Requested] = {}
     """Node that voda was asked to drain -> why."""
     closed_nodes: Mapping[str, NodeRefusal] = {}
     """Nodes that have room for the workers there and for no others -> why (voda/planner/node_states.py)."""
+    scarce: Mapping[str, Mapping[str, int]] = {}
+    """Node -> resource that its workers could use up -> thousandths left for them (voda/planner/fit/node_fit.py)."""
     cells: CellsSpec | None = None
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
     cells_revision: int = 0

@@ -65,7 +65,7 @@ def _no_guarantee(cause: NoGuarantee) -> str:
         case "opportunistic":
             return "it is opportunistic, and has no part in a guarantee"
         case "backs_off":
-            return "it has no part in the guarantee while it backs off"
+            return "it has no part in the guarantee for now"
         case "pin_gone":
             return f"virtual cluster {cause.virtual_cluster} has no pinned cell {cause.pinned_cell} any longer"
         case "no_cells":

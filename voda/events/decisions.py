@@ -8,8 +8,9 @@ from typing import Final
 
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.reasons.outcomes import QueueReason, Reason
+from voda.domain.reasons.pods import ShareLoss, Withdrawal
 from voda.domain.reasons.stalls import StuckCause
-from voda.events.records import Data
+from voda.events.records import AccountFact, Data
 
 LEADERSHIP: Final = "leadership"
 """Stream on which replicas claim epochs."""
@@ -80,7 +81,8 @@ class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
 class JobBackedOff(Data, frozen=True, kw_only=True):
     """The job did not use the GPUs planned for it within `start_timeout_s`: for a while plans serve others first.
 
-    A new request for the job ends it before its time.
+    It ends before its time once the job is halted or resumed, or asks for another priority, other nodes, GPUs or
+    sizes.
     """
 
     TYPE = "job.backed_off"
@@ -104,78 +106,46 @@ class JobBackedOff(Data, frozen=True, kw_only=True):
         return f"decisions.{self.pool}"
 
 
-class ShareAssigned(Data, frozen=True, kw_only=True):
+class ShareAssigned(AccountFact, frozen=True, kw_only=True):
     """A pod has GPUs of a node, or shares of them; recorded before the pod is bound.
 
     Void where a GPU has not so much left, or the pod has its GPUs already.
     """
 
     TYPE = "share.assigned"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
     pod: str
     """`namespace/name`."""
     containers: Mapping[str, ContainerGpus]
     """By name; those without GPUs are left out."""
 
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
 
-
-class ShareReleased(Data, frozen=True, kw_only=True):
+class ShareReleased(AccountFact, frozen=True, kw_only=True):
     """A pod has none of the node's GPUs any more."""
 
     TYPE = "share.released"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
     pod: str = ""
-    reason: str = ""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
+    reason: ShareLoss | None = None
 
 
-class ShareRequested(Data, frozen=True, kw_only=True):
+class ShareRequested(AccountFact, frozen=True, kw_only=True):
     """A pod waits for GPUs of a node that jobs have and can spare; the request ends once it gets GPUs anywhere.
 
     Void where the pod has GPUs already, or has requested others.
     """
 
     TYPE = "share.requested"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
     pod: str
     """`namespace/name`."""
     containers: Mapping[str, GpuRequest]
     """By name; those without GPUs are left out."""
 
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
 
-
-class ShareRequestWithdrawn(Data, frozen=True, kw_only=True):
+class ShareRequestWithdrawn(AccountFact, frozen=True, kw_only=True):
     """A pod does not wait for the node's GPUs any more, and has got none."""
 
     TYPE = "share.request_withdrawn"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
     pod: str = ""
-    reason: str = ""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
+    reason: Withdrawal | None = None
 
 
 ShareFact = ShareAssigned | ShareReleased | ShareRequested | ShareRequestWithdrawn

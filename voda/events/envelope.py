@@ -43,7 +43,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     data: AnyFact
 
 
-class Head(Struct, frozen=True, gc=False):
+class Head(Struct, frozen=True, array_like=True, gc=False):
     """The last event of one stream. An empty stream has version 0."""
 
     version: int = 0

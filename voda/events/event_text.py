@@ -10,15 +10,18 @@ from typing import assert_never, get_args
 from msgspec.structs import asdict
 
 from voda.domain.cells import EVERYBODY
-from voda.domain.job import JobSpec
+from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import flat
 from voda.events import types as facts
 from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
-from voda.events.node_text import stuck_text
+from voda.events.node_text import amount_text, refusal_text, stuck_text
+from voda.events.observations import CONTESTED, CONTESTED_AGAIN, GONE
+from voda.events.pod_text import pod_text
 from voda.events.reason_text import queue_text
 from voda.events.records import Data
+from voda.events.request_text import cancel_request_text, requested_text
 from voda.events.stall_text import stall_text
 from voda.text import counted, size, span
 
@@ -45,6 +48,7 @@ _EXITS: Mapping[str, str] = {
     "migrated": "left for another node",
     "finished": "finished",
     "failed": "failed",
+    "failed_for_good": "failed for good: the others go on without",
     "evicted": "evicted",
     "node_lost": "lost with their node",
 }
@@ -56,14 +60,13 @@ def describe(event: Event) -> str:
         case facts.JobSubmitted():
             return f"submitted: {_spec_text(fact.spec)}"
         case facts.JobCancelRequested():
-            return f"cancellation requested{_because(fact.reason)}"
+            return cancel_request_text(fact.reason, is_kill=fact.is_kill)
         case facts.JobHaltRequested():
-            return fact.reason or "halted"
+            return requested_text("halted", fact.reason.by, fact.reason.text)
         case facts.JobResumeRequested():
             return "resumed"
         case facts.JobChanged():
-            given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
-            return f"changed: {_assignments(given)}"
+            return f"changed: {job_change_text(fact)}"
         case facts.SettingsChanged(settings=patch):
             return f"changed: {_assignments(flat(patch))}"
         case facts.LeaderElected():
@@ -76,19 +79,26 @@ def describe(event: Event) -> str:
         case facts.JobBackedOff():
             return f"{fact.job_id} {backed_off_text(fact)}"
         case facts.NodeDrainRequested():
-            return fact.reason or "drained"
+            return requested_text("drained", fact.reason.by, fact.reason.text)
         case facts.NodeUndrainRequested():
             return "undrained: it takes workers again"
         case facts.VirtualClustersApplied():
             return _virtual_clusters(fact)
-        case facts.NodeJoined() | facts.NodeChanged() | facts.NodeLeft() | facts.WorkerRefused():
+        case (
+            facts.NodeJoined()
+            | facts.NodeChanged()
+            | facts.NodeRoomChanged()
+            | facts.NodeLeft()
+            | facts.WorkerRefused()
+            | facts.WorkerGpuSick()
+        ):
             return _on_node(fact)
         case facts.ShareAssigned() | facts.ShareReleased() | facts.ShareRequested() | facts.ShareRequestWithdrawn():
             return _of_share(fact)
         case facts.GangPlaced() | facts.GangJoined() | facts.GangLeft():
             return _of_gang(fact)
         case _:
-            return _of_job(fact)
+            return _of_job(fact, event.recorded_at)
 
 
 def backed_off_text(fact: facts.JobBackedOff) -> str:
@@ -97,19 +107,53 @@ def backed_off_text(fact: facts.JobBackedOff) -> str:
     return f"is stuck, {used}: {stuck_text(fact.reason)}; others go first for {span(fact.retry_after_s)}"
 
 
-def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts.WorkerRefused) -> str:
+def action_failed_text(fact: facts.ActionFailed, at: float) -> str:
+    """Return which action failed, why, and when it is tried again; it failed at that instant."""
+    again = f"; next try in {span(max(0.0, fact.retry_at - at))}" if fact.retry_at is not None else ""
+    return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}{again}"
+
+
+def sick_gpu_text(fact: facts.WorkerGpuSick) -> str:
+    """Return what became of a worker's GPU."""
+    if not fact.reason:
+        return f"the GPU of worker {fact.worker} on {fact.node} is well again"
+    return _sick(fact.worker, fact.node, fact.gpu, fact.reason, fact.other)
+
+
+def sick_gpus_text(job: Job) -> str:
+    """Return which GPUs of a job's workers are sick; empty: none is."""
+    sick = [(index, gpu) for index, gpu in sorted(job.sick_gpus.items()) if index in job.workers]
+    return "; ".join(_sick(index, job.workers[index], gpu.gpu, gpu.reason, gpu.other) for index, gpu in sick)
+
+
+def _sick(worker: int, node: str, gpu: str, reason: str, other: str) -> str:
+    if reason in (CONTESTED, CONTESTED_AGAIN):
+        has = f"GPU {gpu} of worker {worker} on {node} was given to {other} as well"
+        if reason == CONTESTED:
+            return f"{has} (see whether two schedulers run): the worker moves unless that is over soon"
+        return f"{has}, again: kube-scheduler takes it for free, until a DeviceTaintRule closes it or it is restarted"
+    what = "is gone from its slices" if reason == GONE else f"is {reason.lower()}"
+    return f"GPU {gpu} of worker {worker} on {node} {what}: the worker moves unless it is well again soon"
+
+
+def _on_node(fact: facts.NodeFact | facts.WorkerRefused | facts.WorkerGpuSick) -> str:
     match fact:
         case facts.NodeJoined():
             return f"joined with {_shape(fact.node)}"
         case facts.NodeChanged():
             return f"is now {_shape(fact.node)}"
+        case facts.NodeRoomChanged():
+            left = [f"{amount_text(resource, amount)} {resource}" for resource, amount in (fact.room or {}).items()]
+            return f"others leave it {', '.join(left[:_LISTED]) or 'nothing'}"
         case facts.NodeLeft():
             return f"left{_because(fact.reason)}"
+        case facts.WorkerGpuSick():
+            return sick_gpu_text(fact)
         case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             if fact.fits:
                 can = f"takes {counted(fact.fits, 'worker')}" if fact.reason else f"is tried with {fact.fits} workers"
-            return f"{fact.node} {can}{_because(fact.reason)}"
+            return f"{fact.node} {can}{_because(refusal_text(fact.reason) if fact.reason is not None else '')}"
         case _:
             assert_never(fact)
 
@@ -119,12 +163,12 @@ def _of_share(fact: facts.ShareFact) -> str:
         case facts.ShareAssigned():
             return f"{fact.pod} gets {shares_text(fact.containers)}"
         case facts.ShareReleased():
-            return f"{fact.pod or fact.pod_uid} has no GPU any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} has no GPU any more{_because(pod_text(fact.reason))}"
         case facts.ShareRequested():
             asked = ", ".join(f"{name} ({request_text(each)})" for name, each in fact.containers.items())
             return f"{fact.pod} waits for GPUs that jobs can spare: {asked}"
         case facts.ShareRequestWithdrawn():
-            return f"{fact.pod or fact.pod_uid} waits for none of its GPUs any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} waits for none of its GPUs any more{_because(pod_text(fact.reason))}"
         case _:
             assert_never(fact)
 
@@ -140,12 +184,12 @@ def _of_gang(fact: facts.GangFact) -> str:
         case facts.GangJoined():
             return f"{fact.pod} has place {fact.slot} of gang {fact.gang}"
         case facts.GangLeft():
-            return f"{fact.pod or fact.pod_uid} has left gang {fact.gang}{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} has left gang {fact.gang}{_because(pod_text(fact.reason))}"
         case _:
             assert_never(fact)
 
 
-def _of_job(fact: _JobObservation) -> str:
+def _of_job(fact: _JobObservation, at: float) -> str:
     match fact:
         case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
@@ -182,7 +226,7 @@ def _of_job(fact: _JobObservation) -> str:
         case facts.JobFolderDeleted():
             return f"folder deleted by {fact.by}, {size(fact.size_bytes)}"
         case facts.ActionFailed():
-            return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
+            return action_failed_text(fact, at)
         case _:
             assert_never(fact)
 
@@ -224,6 +268,14 @@ def _spec_text(spec: JobSpec) -> str:
     return f"{replicas}{gpus}{requested}{epochs}{user}{array}{after}"
 
 
+def job_change_text(fact: facts.JobChanged) -> str:
+    """Return the new request: `max_replicas = 4, priority = 10`."""
+    given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
+    if "needs" in given:
+        given["needs"] = "what its pods ask of a node now"
+    return _assignments(given)
+
+
 def _assignments(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items()) or "nothing"
 
@@ -244,6 +296,7 @@ def _shape(node: Node) -> str:
     notes = [] if node.is_ready else ["not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
+    notes += [f"tainted {taint.text}" for taint in node.taints]
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
     notes += [f"{counted(len(node.devices), 'GPU')} to share"] if node.devices else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])

@@ -4,7 +4,10 @@ Rule: a released record is never edited in place; raise its `SCHEMA` and add an 
 """
 
 from voda.domain.cells import CellsSpec
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
+from voda.domain.node import PodNeeds
+from voda.domain.reasons.requests import CancelCause, Requested
 from voda.domain.settings import SettingsPatch
 from voda.events.records import Data, JobFact, PoolFact
 
@@ -34,9 +37,11 @@ class JobSubmitted(Data, frozen=True, kw_only=True):
 class JobCancelRequested(JobFact, frozen=True, kw_only=True):
     TYPE = "job.cancel_requested"
     MAKES_PLAN_DUE = True
-    reason: str = ""
+    reason: CancelCause = Requested()
     with_array: bool = False
     """Whether its array is canceled as a whole: no task joins it any more."""
+    is_kill: bool = False
+    """Whether its processes are killed at once, without time for a checkpoint."""
 
 
 class JobHaltRequested(JobFact, frozen=True, kw_only=True):
@@ -45,8 +50,7 @@ class JobHaltRequested(JobFact, frozen=True, kw_only=True):
     TYPE = "job.halt_requested"
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
-    reason: str = ""
-    """Such as `halted by ada`."""
+    reason: Requested = Requested()
 
 
 class JobResumeRequested(JobFact, frozen=True, kw_only=True):
@@ -67,6 +71,10 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
     requested_replicas: int | None = None
     priority: int | None = None
     epochs: int | None = None
+    gpus_per_replica: Gpus | None = None
+    """Of an object whose templates somebody changed while it was suspended; as the next two."""
+    launcher_gpus: Gpus | None = None
+    needs: PodNeeds | None = None
     to_pool: str | None = None
     """Another of its pools; without effect once a plan has given it workers, and while it waits for other jobs."""
 
@@ -77,8 +85,7 @@ class NodeDrainRequested(NodeIntent, frozen=True, kw_only=True):
     TYPE = "node.drain_requested"
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
-    reason: str = ""
-    """Such as `drained by ada: its fan is broken`."""
+    reason: Requested = Requested()
 
 
 class NodeUndrainRequested(NodeIntent, frozen=True, kw_only=True):

@@ -6,33 +6,54 @@ Rule: a released record is never edited in place; raise its `SCHEMA` and add an 
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from msgspec.structs import force_setattr, replace
+
 from voda.domain.cells import GangPlacement, GangRequest
-from voda.domain.node import Node
+from voda.domain.node import Node, with_known_labels
+from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.pods import PodGone
 from voda.domain.reasons.stalls import StallReason
 from voda.events.decisions import ShareFact
 from voda.events.records import Data, JobFact
 
 
-class NodeJoined(Data, frozen=True, kw_only=True):
+class _NodeSeen(Data, frozen=True, kw_only=True):
+    MAKES_PLAN_DUE = True
+    node: Node
+
+    def __post_init__(self) -> None:
+        # Thousands are decoded at once at a start.
+        force_setattr(self, "node", with_known_labels(self.node))
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.node.name}"
+
+
+class NodeJoined(_NodeSeen, frozen=True, kw_only=True):
     TYPE = "node.joined"
     SCHEMA = 3
-    MAKES_PLAN_DUE = True
-    node: Node
-
-    @property
-    def stream(self) -> str:
-        return f"node.{self.node.name}"
 
 
-class NodeChanged(Data, frozen=True, kw_only=True):
+class NodeChanged(_NodeSeen, frozen=True, kw_only=True):
     TYPE = "node.changed"
     SCHEMA = 3
+
+
+class NodeRoomChanged(Data, frozen=True, kw_only=True):
+    """Pods of others came to a node or left it: what they leave of its resources has changed, and nothing else."""
+
+    TYPE = "node.room_changed"
     MAKES_PLAN_DUE = True
-    node: Node
+    MAKES_CLUSTER_STALE = False
+    name: str
+    pool: str = "default"
+    room: Mapping[str, int] | None
+    """As in Node."""
 
     @property
     def stream(self) -> str:
-        return f"node.{self.node.name}"
+        return f"node.{self.name}"
 
 
 class NodeLeft(Data, frozen=True, kw_only=True):
@@ -47,27 +68,28 @@ class NodeLeft(Data, frozen=True, kw_only=True):
         return f"node.{self.name}"
 
 
-class GangPlaced(Data, frozen=True, kw_only=True):
-    """A gang of pods that voda does not make has cells; again, where it loses or regains a guarantee for them."""
-
-    TYPE = "gang.placed"
-    MAKES_PLAN_DUE = True
+class _OfGangs(Data, frozen=True, kw_only=True):
     MAKES_CLUSTER_STALE = False
     pool: str
-    request: GangRequest
-    placement: GangPlacement
 
     @property
     def stream(self) -> str:
         return f"gangs.{self.pool}"
 
 
-class GangJoined(Data, frozen=True, kw_only=True):
+class GangPlaced(_OfGangs, frozen=True, kw_only=True):
+    """A gang of pods that voda does not make has cells; again, where it loses or regains a guarantee for them."""
+
+    TYPE = "gang.placed"
+    MAKES_PLAN_DUE = True
+    request: GangRequest
+    placement: GangPlacement
+
+
+class GangJoined(_OfGangs, frozen=True, kw_only=True):
     """A pod has its place in a gang; recorded before the pod is bound."""
 
     TYPE = "gang.joined"
-    MAKES_CLUSTER_STALE = False
-    pool: str
     gang: str
     slot: int
     """Index in the gang's placement."""
@@ -75,26 +97,16 @@ class GangJoined(Data, frozen=True, kw_only=True):
     pod: str
     """`namespace/name`."""
 
-    @property
-    def stream(self) -> str:
-        return f"gangs.{self.pool}"
 
-
-class GangLeft(Data, frozen=True, kw_only=True):
+class GangLeft(_OfGangs, frozen=True, kw_only=True):
     """A pod is gone; with the last one of a gang, its cells are free."""
 
     TYPE = "gang.left"
     MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    pool: str
     gang: str
     pod_uid: str
     pod: str = ""
-    reason: str = ""
-
-    @property
-    def stream(self) -> str:
-        return f"gangs.{self.pool}"
+    reason: PodGone | None = None
 
 
 class JobRegistered(JobFact, frozen=True, kw_only=True):
@@ -120,12 +132,37 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
     node: str
-    reason: str = ""
-    """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
+    reason: NodeRefusal | None = None
+    """None: the node can take one again."""
     fits: int | None = None
     """Workers of the job that the node takes all the same; without a reason it is to be tried with so many. None: not
     known, as in older logs, and no new worker comes there; without a reason, nothing is refused any more.
     """
+
+
+GONE: Final = "gone"
+"""Of a GPU that its node's ResourceSlices have no more."""
+CONTESTED: Final = "contested"
+"""Of a GPU that another pod was given as well."""
+CONTESTED_AGAIN: Final = "contested again"
+"""The same, after its worker has moved in vain: kube-scheduler takes it for free since."""
+
+
+class WorkerGpuSick(JobFact, frozen=True, kw_only=True):
+    """A GPU of a worker is not healthy any more; after `node_grace_s` the worker moves.
+
+    It is well again by the same fact without a reason; a worker that exits leaves it.
+    """
+
+    TYPE = "worker.gpu_sick"
+    MAKES_CLUSTER_STALE = False
+    worker: int
+    node: str
+    gpu: str = ""
+    reason: str = ""
+    """Unhealthy, as a kubelet has it, GONE, CONTESTED or CONTESTED_AGAIN; empty: the GPU is well again."""
+    other: str = ""
+    """`namespace/name` of the pod that has a contested one as well."""
 
 
 class JobStalled(JobFact, frozen=True, kw_only=True):
@@ -170,7 +207,9 @@ class WorkerStarted(JobFact, frozen=True, kw_only=True):
     """index -> node."""
 
 
-ExitCause = Literal["stopped", "migrated", "finished", "failed", "evicted", "node_lost"]
+ExitCause = Literal["stopped", "migrated", "finished", "failed", "failed_for_good", "evicted", "node_lost"]
+LASTING_CAUSES: Final[frozenset[ExitCause]] = frozenset({"finished", "failed_for_good"})
+"""After these a replica whose ends last runs no more."""
 RETRIED_CAUSES: Final[frozenset[ExitCause]] = frozenset({"failed", "evicted"})
 """After these one machine waits before it starts a program again."""
 
@@ -182,12 +221,14 @@ class WorkerExited(JobFact, frozen=True, kw_only=True):
     workers: tuple[int, ...]
     cause: ExitCause = "stopped"
     exit_code: int | None = None
+    is_over_limit: bool = False
+    """Whether a kubelet ended them as they went beyond their own limits, such as that of local storage."""
     retry_at: float | None = None
     """When the job may have workers again, if it has none left, seconds since the epoch; None: at once."""
 
 
 class ProgramFailed(JobFact, frozen=True, kw_only=True):
-    """The program of a replica failed, and is started again by voda, or inside it by its launcher. One machine only."""
+    """The program of a replica failed, and is started again: by voda, by its operator, or inside it by its launcher."""
 
     TYPE = "program.failed"
     MAKES_CLUSTER_STALE = False
@@ -205,7 +246,7 @@ class ProgramFailed(JobFact, frozen=True, kw_only=True):
 
 
 class JobProgressed(JobFact, frozen=True, kw_only=True):
-    """One or more epochs were finished since the last report."""
+    """A job reports epochs that it finished, or its share of one."""
 
     TYPE = "job.progressed"
     SCHEMA = 2
@@ -221,7 +262,8 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     out; False: the writer left it out."""
     step_s: float | None = None
     samples_per_s: float | None = None
-    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""
+    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work; where
+    `epochs_done` is within an epoch, since the last change of the workers."""
     metrics: Mapping[str, float] = {}
 
 
@@ -263,9 +305,11 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
     action: str
     error: str
     attempt: int = 1
+    retry_at: float | None = None
+    """When it is tried again, at the latest, seconds since the epoch; None: with the next change."""
 
 
-NodeFact = NodeJoined | NodeChanged | NodeLeft
+NodeFact = NodeJoined | NodeChanged | NodeRoomChanged | NodeLeft
 JobEnd = JobCompleted | JobFailed | JobCanceled
 GangFact = GangPlaced | GangJoined | GangLeft
 Observation = (
@@ -274,6 +318,7 @@ Observation = (
     | GangFact
     | JobRegistered
     | WorkerRefused
+    | WorkerGpuSick
     | JobSilent
     | JobStalled
     | WorkerStarted
@@ -284,3 +329,10 @@ Observation = (
     | JobFolderDeleted
     | ActionFailed
 )
+
+
+def changed_node(before: Node, now: Node) -> NodeChanged | NodeRoomChanged:
+    """Return what says that a node is another than before."""
+    if replace(before, room=now.room) == now:
+        return NodeRoomChanged(name=now.name, pool=now.pool, room=now.room)
+    return NodeChanged(node=now)

@@ -17,11 +17,14 @@ from voda.domain.reasons.cells import (
     QuotaTooSmall,
     TakenBack,
 )
-from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
+from voda.domain.reasons.holds import After, ArrayBound, BegunOnce, FixedBound, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.nodes import (
     Drained,
+    ForLauncher,
     LacksRoom,
+    NeedsNoGpu,
     NoneFree,
+    RoomInVain,
 )
 from voda.domain.reasons.outcomes import (
     Canceled,
@@ -56,10 +59,12 @@ from voda.domain.reasons.policies import (
     OthersGrowthUnpaid,
     PolicyCause,
     ShrinkNeedless,
+    UserTurns,
 )
 from voda.domain.reasons.stalls import Stuck
 from voda.events.cell_text import cells_text, part_text, parts_text, request_text
 from voda.events.node_text import nodes_text
+from voda.events.request_text import cancel_text, requested_text
 from voda.text import counted, number_are, span
 
 _ORDERS: Final[Mapping[Order, str]] = {
@@ -67,7 +72,7 @@ _ORDERS: Final[Mapping[Order, str]] = {
     "time_left": "least time left first",
     "service": "least served first",
 }
-_Apart = Stuck | Drained
+_Apart = Stuck | RoomInVain | Drained
 """Causes that are no answer to why it is so many workers."""
 
 
@@ -84,7 +89,9 @@ def job_text(reason: JobReason | None) -> str:
             return ""
         case Canceling():
             return "it is being canceled"
-        case Canceled(text=text) | Failed(text=text):
+        case Canceled(why=why):
+            return cancel_text(why)
+        case Failed(text=text):
             return text
         case _:
             return reason_text(reason)
@@ -98,9 +105,9 @@ def unsized_text(reason: JobReason | None) -> str:
 
 
 def _clauses(reason: Reason) -> list[str]:
-    """Return the causes: priorities first, then what a policy says."""
-    higher = [cause for cause in reason.why if isinstance(cause, HigherPriority)]
-    others = [cause for cause in reason.why if not isinstance(cause, HigherPriority)]
+    """Return the causes: priorities first, then users, then what a policy says."""
+    higher = [cause for cause in reason.why if isinstance(cause, HigherPriority | UserTurns)]
+    others = [cause for cause in reason.why if not isinstance(cause, HigherPriority | UserTurns)]
     own = []
     if isinstance(reason, Waits) and reason.needs:
         own = [f"needs {counted(reason.needs, 'GPU')}, {number_are(reason.free)} free"]
@@ -130,8 +137,8 @@ def _outcome(reason: Reason) -> str:
             return f"gets {request_text(reason.request)} of {where}, on {reason.node}"
         case HasPart():
             return f"has {part_text(reason)}"
-        case Halted(text=text):
-            return text
+        case Halted(by=by, text=text):
+            return requested_text("halted", by, text)
         case _:
             assert_never(reason)
 
@@ -163,6 +170,8 @@ def _cause(cause: Cause) -> str:
         case HigherPriority(jobs=jobs, gpus=gpus):
             has = "has" if jobs == 1 else "have"
             return f"{counted(jobs, 'job')} of higher priority {has} {counted(gpus, 'GPU')}"
+        case UserTurns(users=users, gpus=gpus, had_gpus=had):
+            return f"{counted(users, 'user')} take turns, this one had {had:,g} GPUs lately and has {gpus:,} now"
         case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s):
             return f"growing to {to} would save {saved_s} s and cost {cost_s} s"
         case GrowthNearRetry(in_s=in_s):
@@ -171,9 +180,13 @@ def _cause(cause: Cause) -> str:
             return "to grow other jobs by these GPUs would not pay"
         case ShrinkNeedless(to=to):
             return f"shrinking to {to} would free GPUs that no other job needs now"
-        case LacksRoom() | NoneFree() | Stuck() | Drained():
+        case ForLauncher():
+            return "the place of one worker is for its launcher"
+        case NeedsNoGpu():
+            return "needs no GPU"
+        case LacksRoom() | NoneFree() | Stuck() | RoomInVain() | Drained():
             return nodes_text(cause)
-        case After() | InVain() | NextTry() | ArrayBound() | Overdue():
+        case After() | InVain() | NextTry() | BegunOnce() | FixedBound() | LostRun() | ArrayBound() | Overdue():
             return _held(cause)
         case InCells() | NoGuarantee() | QuotaTooSmall() | QuotaInUse() | IdleCells() | TakenBack():
             return cells_text(cause)
@@ -210,15 +223,24 @@ def _in_order(running: int, jobs: int, gpus: str, order: str) -> str:
     return f"{sharing} jobs share {gpus}, {order}"
 
 
-def _held(cause: After | InVain | NextTry | ArrayBound | Overdue) -> str:
+def _held(cause: After | InVain | NextTry | BegunOnce | FixedBound | LostRun | ArrayBound | Overdue) -> str:
     match cause:
         case After(jobs=jobs, more=more):
             named = [f"{each.name} ({each.phase})" if each.phase else each.name for each in jobs]
             return f"after {_listed([*named, *([f'{more} more'] if more else [])])}"
-        case InVain(text=text):
-            return f"in vain: {text}"
+        case InVain(why=why):
+            return f"in vain: {cancel_text(why)}"
         case NextTry():
             return "for the next try of its program"
+        case BegunOnce():
+            return "it is not restartable, so that nothing stops it but its owner"
+        case FixedBound(needs=needs, others=others, most=most):
+            return (
+                f"its user's jobs that are not restartable may have {counted(most, 'GPU')} together: others have"
+                f" {others}, or go first, and it needs {needs}"
+            )
+        case LostRun(cause=lost_by):
+            return f"it is not restartable, and has lost its workers ({lost_by.replace('_', ' ') or 'stopped'})"
         case ArrayBound(array=array, at_once=at_once):
             return f"array {array} has at most {counted(at_once, 'task')} at work at once"
         case Overdue(workers=workers, grace_s=grace_s):

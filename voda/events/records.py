@@ -37,3 +37,16 @@ class PoolFact(Data, frozen=True, kw_only=True):
     @property
     def stream(self) -> str:
         return f"settings.{self.pool}"
+
+
+class AccountFact(Data, frozen=True, kw_only=True):
+    """A fact about the account of a node's GPUs."""
+
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.stalls import (
+    Attaching,
     ContainerWaits,
     LacksClaims,
     LacksPods,
@@ -28,9 +29,16 @@ def stall_text(reason: StallReason | None) -> str:
             return f"{'its launcher' if reason.worker is None else f'worker {reason.worker}'} {_of_pod(reason)}"
         case LacksPods(said=said) if said:
             return f"not all of its workers have a pod: {said}"
+        case LacksPods(operator=operator, failures=failures) if failures:
+            pods = "a pod of it" if failures == 1 else f"{failures} pods of it in a row"
+            pause = f"{operator} makes none for a while (backoff) since {pods} failed"
+            return f"not all of its workers have a pod: {pause}; with backoffLimitPerIndex only those wait that failed"
         case LacksPods(operator=operator, object=kind):
             see = f"see whether {operator} runs, and what it says of the {kind} (kubectl describe)"
             return f"not all of its workers have a pod: {see}"
+        case Attaching(worker=worker, node=node, conditions=conditions):
+            waits = f"kube-scheduler binds it once their driver says {', '.join(conditions)}"
+            return f"devices of worker {worker} are being attached to {node}: {waits}"
         case PodStays(pod=pod, node=node):
             where = f"its node {node or '(none)'} has not confirmed its end, or a finalizer keeps it"
             return f"pod {pod} was deleted and does not go: {where}"

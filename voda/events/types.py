@@ -29,6 +29,7 @@ from voda.events.intents import (
     VirtualClustersApplied,
 )
 from voda.events.observations import (
+    LASTING_CAUSES,
     RETRIED_CAUSES,
     ActionFailed,
     ExitCause,
@@ -49,16 +50,20 @@ from voda.events.observations import (
     NodeFact,
     NodeJoined,
     NodeLeft,
+    NodeRoomChanged,
     Observation,
     ProgramFailed,
     WorkerExited,
+    WorkerGpuSick,
     WorkerRefused,
     WorkerStarted,
+    changed_node,
 )
 
 AnyFact = Intent | Observation | Decision
 
 __all__ = [
+    "LASTING_CAUSES",
     "LEADERSHIP",
     "RETRIED_CAUSES",
     "ActionFailed",
@@ -92,6 +97,7 @@ __all__ = [
     "NodeFact",
     "NodeJoined",
     "NodeLeft",
+    "NodeRoomChanged",
     "NodeUndrainRequested",
     "Observation",
     "PlanAdopted",
@@ -104,6 +110,8 @@ __all__ = [
     "ShareRequested",
     "VirtualClustersApplied",
     "WorkerExited",
+    "WorkerGpuSick",
     "WorkerRefused",
     "WorkerStarted",
+    "changed_node",
 ]

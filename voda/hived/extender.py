@@ -19,6 +19,7 @@ from voda.cells.gangs import GangPlacement, GangRequest
 from voda.cells.preemption import end, end_worker, stop_waiting
 from voda.cells.scheduling import Conditions, decide
 from voda.domain.errors import InvalidInput, NotFound, WrongState
+from voda.domain.reasons.pods import PodGone
 from voda.events.types import GangFact, GangJoined, GangLeft, GangPlaced
 from voda.extender.wire import (
     ExtenderBindingArgs,
@@ -154,7 +155,7 @@ class HivedExtender:
             slot = free
         self._place(pod, request.gang, placement, slot)
 
-    def remove(self, uid: str, reason: str = "") -> None:
+    def remove(self, uid: str, reason: PodGone | None = None) -> None:
         """Note that a pod is gone; with the last one of a gang, its cells are free."""
         if (place := self.places.pop(uid, None)) is not None:
             end_worker(self.book, place.gang, place.slot)

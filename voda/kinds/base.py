@@ -118,15 +118,14 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return next((role for role in reversed(self.placed_roles) if role in self.roles), self.placed_roles[-1])
 
     @property
-    def size_path(self) -> str:
-        """Path of what says how many replicas there are."""
-        roles = self.placed_roles
-        return replicas_path(self, roles[0]) if len(roles) == 1 else f"spec.{self.replica_specs}"
-
-    @property
     def main_container_name(self) -> str:
         """Name of the container that trains; empty: the first one does."""
         return self.container_name
+
+    @property
+    def is_rigid(self) -> bool:
+        """Whether it has one replica, and can have no other number."""
+        return False
 
     @property
     def processes(self) -> int | None:
@@ -204,6 +203,12 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
 def replicas_path(job: JobManifest, role: str) -> str:
     """Return the path of what says how many replicas a role has."""
     return f"{job.path(role)}.{job.replicas_field}"
+
+
+def size_path(job: JobManifest) -> str:
+    """Return the path of what says how many replicas a job has."""
+    roles = job.placed_roles
+    return replicas_path(job, roles[0]) if len(roles) == 1 else f"spec.{job.replica_specs}"
 
 
 def run_policy_path(kind: JobManifest | type[JobManifest]) -> str:

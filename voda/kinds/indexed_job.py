@@ -1,8 +1,8 @@
-"""Job of batch/v1 with numbered replicas (completionMode Indexed): Kubernetes runs it itself, without any operator.
+"""Job of batch/v1: Kubernetes runs it itself, without any operator.
 
-Rules: parallelism and completions are one number, the replicas, because only then can the Job be resized; what an
-operator's job has in `runPolicy`, a Job has in `spec` itself; a program that torchrun starts meets its peers at
-replica 0.
+Rules: parallelism and completions are one number, the replicas, because only then can the Job be resized, and only one
+with numbered replicas (completionMode Indexed) can; any other is a rigid job of one replica. What an operator's job has
+in `runPolicy`, a Job has in `spec` itself; a program that torchrun starts meets its peers at replica 0.
 """
 
 from abc import abstractmethod
@@ -65,6 +65,8 @@ class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
     has_anchor: ClassVar[bool] = True
     completion_mode: ClassVar[str] = "NonIndexed"
     """Of a Job that names none."""
+    runs_plain: ClassVar[bool] = False
+    """Whether a Job of one pod need not be Indexed."""
     cluster_variables: ClassVar[frozenset[str]] = frozenset(
         {ENDPOINT, NNODES, NODE_RANK, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
     )
@@ -98,6 +100,10 @@ class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
         path = f"{self.path(ROLE)}.template.spec.containers[{self.main_container(ROLE)[0]}].env[{NNODES}]"
         return OwnBounds(min_replicas=int(least), min_path=path, max_replicas=int(most), max_path=path)
 
+    @property
+    def is_rigid(self) -> bool:
+        return (self.indexed.completion_mode or self.completion_mode) != "Indexed"
+
     def elastic_policy(self) -> TorchElasticPolicy | None:
         """Return how many restarts the agents have, where the manifest says it."""
         restarts = variables(self).get("PET_MAX_RESTARTS") or ""
@@ -115,10 +121,16 @@ class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
         if spec.run_policy is not None:
             field = f"{path}.runPolicy"
             raise InvalidField(field, f"{field}: a Job has none: write backoffLimit and the like into spec itself")
-        if (mode := spec.completion_mode or self.completion_mode) != "Indexed":
-            field, got = f"{path}.completionMode", repr(mode[:60])
+        mode = spec.completion_mode or self.completion_mode
+        refuse_other(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+        # One without completions goes on until all its pods agree.
+        is_alone = (spec.parallelism, spec.completions) in ((None, None), (1, 1), (None, 1))
+        if self.is_rigid and not (self.runs_plain and is_alone):
+            field = f"{path}.completionMode"
             raise InvalidField(
-                field, f"{field}: expected Indexed, got {got}: only a Job with numbered replicas can be resized"
+                field,
+                f"{field}: expected Indexed, got {mode!r}: only a Job with numbered replicas can have other than one"
+                " (parallelism: 1, completions: 1), and be resized",
             )
         if None not in (spec.parallelism, spec.completions) and spec.parallelism != spec.completions:
             field = f"{path}.completions"
@@ -152,6 +164,7 @@ class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = "torch"
     local_roles: ClassVar[tuple[str, ...]] = (ROLE,)
     processes_field: ClassVar[str] = "spec.template.spec.containers"
+    runs_plain: ClassVar[bool] = True
 
     spec: IndexedJobSpec
 

@@ -41,8 +41,8 @@ _NOT_LOCAL: Final = {
 }
 _ON_KUBERNETES: Final = {
     "runLauncherAsWorker": (
-        "the launcher trains too, but voda neither places nor counts it: kube-scheduler finds a node for it, and the"
-        " GPUs it asks for look like another job's; each shrink also restarts the last worker that stays"
+        "the launcher trains too, but voda does not place it: kube-scheduler finds a node for it, and plans leave room"
+        " for the GPUs that it asks for; each shrink also restarts the last worker that stays"
     ),
 }
 
@@ -179,7 +179,7 @@ def _to_v2(spec: dict[str, Any]) -> Iterator[FieldWarning]:
         message = "has no equivalent in v2beta1: the first container of a worker runs sshd"
         yield FieldWarning(field="spec.mainContainer", message=message)
     launcher = roles["Launcher"].get("restartPolicy") or "Never"
-    if launcher == "Never" and policy.get("backoffLimit") is None:
+    if launcher == "Never":
         # In v1 a launcher that fails is the end; a v2beta1 launcher is a Job, which is tried again 6 times.
         policy["backoffLimit"] = 0
     roles["Launcher"]["restartPolicy"] = "Never" if launcher == "Never" else "OnFailure"

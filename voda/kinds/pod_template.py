@@ -56,6 +56,8 @@ class ContainerTemplate(Struct, frozen=True, rename="camel"):
     env: tuple[EnvVar, ...] | None = None
     working_dir: str | None = None
     resources: ContainerResources | None = None
+    restart_policy: str | None = None
+    """Of an init container: Always makes it a sidecar."""
 
 
 class PodClaim(Struct, frozen=True, rename="camel"):
@@ -66,9 +68,47 @@ class PodClaim(Struct, frozen=True, rename="camel"):
     resource_claim_template_name: str = ""
 
 
+class NodeSelectorRequirement(Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(Struct, frozen=True, rename="camel"):
+    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(Struct, frozen=True, rename="camel"):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Struct, frozen=True, rename="camel"):
+    """Which nodes a pod may have; voda reads what is required of the node itself."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodToleration(Struct, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
 class PodTemplateSpec(Struct, frozen=True, rename="camel"):
     containers: Annotated[tuple[ContainerTemplate, ...], Meta(min_length=1)]
+    init_containers: tuple[ContainerTemplate, ...] | None = None
+    resources: ContainerResources | None = None
+    """Of the pod as a whole, which counts instead of the containers'."""
+    overhead: dict[str, Quantity] | None = None
     node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[PodToleration, ...] | None = None
     termination_grace_period_seconds: int | None = None
     priority_class_name: str | None = None
     resource_claims: tuple[PodClaim, ...] | None = None

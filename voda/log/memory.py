@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-from voda.events.codec import body_of, unseal
+from voda.events.codec import unseal
 from voda.events.envelope import Event, Head, Sealed
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_together, together
-from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, refuse_other_end
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, seal_together, together
+from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, refuse_other_end, within_page
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()
@@ -86,16 +86,13 @@ class MemoryStore(DurableStore):
         return max(self._ids[append.facts[-1].event_id] for append in appends)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        if stream is None:
-            return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
-        self._base.refuse_archived(self.place, after, stream)
-        positions = self._in_stream.get(stream, [])
-        first = bisect_right(positions, after)
-        return [unseal(self._events.at(position)) for position in positions[first : first + limit]]
+        return [unseal(sealed) for sealed in self._page(after, limit, stream)]
+
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        return within_page([len(sealed.body) for sealed in self._page(after, limit, stream)], limit)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        self._base.refuse_archived(self.place, after)
-        return [self._events.at(position) for position in range(after + 1, min(after + limit, self._events.end) + 1)]
+        return self._page(after, limit)
 
     def tail(self, after: int) -> AsyncIterator[Event]:
         return self._growth.tail(after, lambda behind: self.read(behind, TAIL_PAGE), poll_s=None)
@@ -108,12 +105,6 @@ class MemoryStore(DurableStore):
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         return self._events.end, dict(self._heads)
-
-    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        return [row_of(sealed, body_of(sealed)) for sealed in await self.read_sealed(after, limit)]
-
-    async def damage(self) -> None:
-        """See DurableStore.damage."""
 
     async def refuse_cut(self) -> None:
         """See DurableStore.refuse_cut."""
@@ -139,6 +130,15 @@ class MemoryStore(DurableStore):
 
     async def close(self) -> None:
         """See EventStore.close."""
+
+    def _page(self, after: int, limit: int, stream: str | None = None) -> Sequence[Sealed]:
+        self._base.refuse_archived(self.place, after, stream)
+        if stream is None:
+            positions: Sequence[int] = range(after + 1, min(after + limit, self._events.end) + 1)
+        else:
+            positions = self._in_stream.get(stream, [])
+            positions = positions[(first := bisect_right(positions, after)) : first + limit]
+        return [self._events.at(position) for position in positions]
 
     def _keep(self, rows: Iterable[EventRow]) -> None:
         for position, stream, _, event_id, _, _, body, digest in rows:

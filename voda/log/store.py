@@ -15,17 +15,23 @@ Every DurableStore promises besides (tests/contract/test_durable_store.py):
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, VersionConflict
+from voda.events.codec import body_of
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.log.append_plan import Append, EventRow, GroupPlan
+from voda.log.append_plan import Append, EventRow, GroupPlan, row_of
 
 SNAPSHOTS_KEPT = 8
 """So many of the newest snapshots of each name a store keeps; older ones would only speed up travel to the far past."""
+
+
+PAGE_BYTES = 8 * 1024 * 1024
+"""Of the events that a reader of many has in memory at once: single ones may have a megabyte."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -39,6 +45,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """SHA-256 of `state`."""
     heads: Mapping[str, Head]
     """All read at one instant, when the log was at `position` or further."""
+
+
+def within_page(sizes: Sequence[int], limit: int) -> int:
+    """Return how many events of these sizes, in bytes, make a page: `limit` where all do, else at least one."""
+    fitting = sum(total <= PAGE_BYTES for total in accumulate(sizes))
+    return limit if fitting == len(sizes) else max(1, fitting)
 
 
 class SnapshotHeads(Mapping[str, Head]):
@@ -125,6 +137,13 @@ class EventStore(Protocol):
             LogTooNew: an event's schema is unknown to this version.
         """
 
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        """Return how many of the next events to read at once so that they have up to PAGE_BYTES in all, or are one.
+
+        It is `limit` where so many, or all that follow, have no more, and where the store cannot tell.
+        """
+        return limit
+
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """Return up to `limit` stored events with position > `after`, in order, bytes as stored."""
 
@@ -163,6 +182,9 @@ class DelegatingStore(EventStore, Generic[StoreT]):
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         return await self._store.read(after, limit, stream=stream)
+
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        return await self._store.page_size(after, limit, stream=stream)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         return await self._store.read_sealed(after, limit)
@@ -237,13 +259,19 @@ class DurableStore(EventStore, Protocol):
     # ---- proof
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused."""
+        """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused.
+
+        By default it has none.
+        """
+        return [row_of(sealed, body_of(sealed)) for sealed in await self.read_sealed(after, limit)]
 
     async def damage(self) -> str | None:
-        """Return the damage that the store itself finds in its files; None = no damage."""
+        """Return the damage that the store itself finds in its files; None = no damage, or only reads show it."""
+        await self.refuse_cut()
+        return None
 
     async def refuse_cut(self) -> None:
-        """Raise LogDamaged if the log once reached further than it does now."""
+        """Raise LogDamaged if the log once reached further than it does now, as far as the store can tell."""
 
     # ---- copies
 

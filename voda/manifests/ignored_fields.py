@@ -14,7 +14,7 @@ from msgspec import inspect
 from voda.domain.errors import closest
 from voda.kinds.base import FieldWarning, JobManifest
 from voda.manifests.programs import known_value
-from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
+from voda.manifests.replicas import VARIABLES, is_gpu_share
 from voda.programs.program_manifest import ENV_FILE
 
 _OURS = "voda.dev/"
@@ -23,7 +23,16 @@ _KUEUE = "kueue.x-k8s.io/queue-name"
 ANNOTATIONS = tuple(
     f"{_OURS}{name}"
     for name in (
-        *("min-replicas", "max-replicas", "epochs", "pool", "virtual-cluster", "priority", "working-dir"),
+        *(
+            "min-replicas",
+            "max-replicas",
+            "epochs",
+            "pool",
+            "virtual-cluster",
+            "priority",
+            "working-dir",
+            "restartable",
+        ),
         *("pinned-cell", "device-class", "launcher", "interpreter"),
         *("after", "array", "array-name", "array-task"),
     )
@@ -33,7 +42,7 @@ _WRITTEN_BY_VODA = frozenset(
     f"{_OURS}{name}"
     for name in (
         *("job-id", "state", "explanation", "estimated-finish"),
-        *("worker-failures", "counted-failures", "recorded-bounds", "wishes-taken", "gpus-claimed"),
+        *("worker-failures", "counted-failures", "recorded-bounds", "one-try", "wishes-taken", "gpus-claimed"),
     )
 )
 _ALIKE: Final = 0.8
@@ -59,13 +68,13 @@ _OTHERS: Final = {
     "PodTemplateSpec": (
         "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks"
         " ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets"
-        " initContainers nodeName os overhead preemptionPolicy priority readinessGates resources"
+        " nodeName os preemptionPolicy priority readinessGates"
         " restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount"
         " serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain tolerations"
         " topologySpreadConstraints volumes"
     ),
     "ContainerTemplate": (
-        "envFrom imagePullPolicy lifecycle livenessProbe ports readinessProbe resizePolicy restartPolicy"
+        "envFrom imagePullPolicy lifecycle livenessProbe ports readinessProbe resizePolicy"
         " restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath"
         " terminationMessagePolicy tty volumeDevices volumeMounts"
     ),
@@ -173,7 +182,4 @@ def _of_container(job: JobManifest, role: str) -> Iterator[FieldWarning]:
         field = f"{path}[{index}].resources.limits[{resource[:80]}]"
         if is_gpu_share(resource):
             message = "parts of a GPU are not handed out: each replica gets whole GPUs"
-            yield FieldWarning(field=field, message=message)
-        elif is_gpu_count(resource) and role not in job.placed_roles:
-            message = f"a {role.lower()}'s GPUs are not counted: voda gives GPUs to workers"
             yield FieldWarning(field=field, message=message)

@@ -21,12 +21,13 @@ from voda.kinds.base import (
     run_policy_mapping,
     run_policy_path,
 )
+from voda.kinds.pod_needs import OF_CLASS
 from voda.kinds.pod_template import KUBE_SCHEDULER, ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.programs import env_files_annotation
-from voda.manifests.replicas import is_gpu_count, names_resource
+from voda.manifests.replicas import is_gpu_count, named_resources
 from voda.programs.program_manifest import ENV_FILE
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -189,9 +190,8 @@ def _uncounted_gpus(parsed: ParsedManifest, resource: str, *, counts_claims: boo
     if claims and not counts_claims:
         message = "not counted: this voda sees no devices that are claimed (Kubernetes 1.34, cluster.gpuDeviceClasses)"
         yield FieldWarning(field=f"{job.path(role)}.template.spec.resourceClaims", message=message)
-    if not claims and not names_resource(job, resource):
-        gpus = parsed.spec.gpus_per_replica
+    if not claims and not any(name == resource or name.startswith(OF_CLASS) for name in named_resources(job)):
         yield FieldWarning(
             field=f"{job.path(role)}.template.spec.containers[0].resources.limits",
-            message=f"asks for no {resource}: voda counts {gpus} for each replica, but its pods are given none",
+            message=f"asks for no {resource}: its replicas start without GPUs, and wait for none",
         )

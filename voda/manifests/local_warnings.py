@@ -18,7 +18,7 @@ from voda.kinds.base import (
 )
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
-from voda.manifests.parse import ACCELERATOR, ParsedManifest
+from voda.manifests.parse import ACCELERATOR, DEVICE_CLASS, ParsedManifest
 from voda.manifests.programs import env_files_annotation, known_value
 from voda.manifests.replicas import is_gpu_count, is_gpu_share
 from voda.programs.program_manifest import ENV_FILE
@@ -30,7 +30,6 @@ _NO_MOUNTS = "not mounted: programs see the files of this machine"
 _NO_PROBES = "not probed: a process counts as healthy while it runs"
 _OWN_NETWORK = "not applied: processes use the network of this machine"
 _OWN_USER = "not applied: processes run as the user who runs voda"
-_DEVICE_CLASS = "voda.dev/device-class"
 _OF_PODS = {
     "initContainers": "not run: prepare on this machine what they would prepare",
     "volumes": _NO_MOUNTS,
@@ -103,9 +102,9 @@ def local_warnings(parsed: ParsedManifest, enforced: Collection[str] = ()) -> It
     """
     job, spec = parsed.job, parsed.raw["spec"]
     yield from job.local_warnings(spec)
-    if _DEVICE_CLASS in (job.metadata.annotations or {}):
+    if DEVICE_CLASS in (job.metadata.annotations or {}):
         message = "not used: voda hands out the GPUs of this machine itself"
-        yield FieldWarning(field=f"metadata.annotations[{_DEVICE_CLASS}]", message=message)
+        yield FieldWarning(field=f"metadata.annotations[{DEVICE_CLASS}]", message=message)
     yield from field_warnings(run_policy_mapping(job, spec), run_policy_path(job), _OF_RUN_POLICY)
     for role in job.roles:
         pod, path = role_mappings(job, spec)[role]["template"]["spec"], f"{job.path(role)}.template.spec"
@@ -114,6 +113,14 @@ def local_warnings(parsed: ParsedManifest, enforced: Collection[str] = ()) -> It
             if name != ACCELERATOR:
                 yield FieldWarning(field=f"{path}.nodeSelector[{name[:80]}]", message=_ONE_MACHINE)
         yield from _containers(job, role, pod["containers"], path, enforced)
+
+
+def _uncounted_gpus(role: str, container: ContainerTemplate, path: str) -> Iterator[FieldWarning]:
+    limits = (container.resources.limits if container.resources is not None else None) or {}
+    for resource, amount in limits.items():
+        if is_gpu_count(resource) and str(amount) != "0":
+            message = f"a {role.lower()}'s GPUs are not counted here: voda gives GPUs to workers"
+            yield FieldWarning(field=f"{path}.resources.limits[{resource[:80]}]", message=message)
 
 
 def _containers(
@@ -127,6 +134,8 @@ def _containers(
             continue
         yield from field_warnings(raw, field, _OF_CONTAINERS)
         yield from _resources(container, field, enforced)
+        if role not in job.placed_roles:
+            yield from _uncounted_gpus(role, container, field)
         if role in job.local_roles:
             yield from _variables(container, field)
         else:

@@ -11,18 +11,25 @@ from msgspec import Struct
 
 from voda.domain.dependency import DependencyRequest
 from voda.domain.errors import InvalidField
-from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
 from voda.domain.job_array import ArrayRange, indices_of
 from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
+from voda.kinds.pod_needs import worker_needs
 from voda.kinds.torchrun import size_warnings
 from voda.manifests import names
 from voda.manifests.arrays import array_range, array_task, dependencies
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.ignored_fields import ignored_fields
-from voda.manifests.programs import refuse_large_expansions
-from voda.manifests.replicas import JobSettings, gpus_per_replica, replica_bounds, whole_number
+from voda.manifests.programs import checked_restarts, refuse_large_expansions, unused_limits
+from voda.manifests.replicas import (
+    JobSettings,
+    gpus_per_replica,
+    launcher_gpus,
+    processes_per_replica,
+    replica_bounds,
+    whole_number,
+)
 
 ANY_POOL: Final = "any"
 """The job may start in every pool."""
@@ -30,6 +37,8 @@ _MOST_EPOCHS = 1_000_000_000
 _LONGEST_PIN = 253
 _MOST_PRIORITY = 1_000_000_000
 ACCELERATOR = "vodascheduler/accelerator"
+DEVICE_CLASS: Final = "voda.dev/device-class"
+"""Annotation: instead of an extended resource the replicas claim GPUs of this class."""
 
 
 class ParsedManifest(Struct, frozen=True, kw_only=True):
@@ -51,35 +60,47 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
 
 
 def parse(
-    manifest: Mapping[str, Any], *, default_pool: str = "default", pool_label: str = ACCELERATOR
+    manifest: Mapping[str, Any],
+    *,
+    default_pool: str = "default",
+    pool_label: str = ACCELERATOR,
+    gpu_resource: str = "",
 ) -> ParsedManifest:
-    """Return the job that a manifest describes; a nodeSelector by `pool_label`, a label of nodes, names the pool.
+    """Return the job that a manifest describes.
+
+    Args:
+        manifest: as the user wrote it.
+        default_pool: of a job that names none.
+        pool_label: label of nodes; a nodeSelector by it names the pool.
+        gpu_resource: what GPUs are counted by, such as nvidia.com/gpu; empty: the job is for one machine.
 
     Raises:
         InvalidInput: it is something else, or a field is missing, of the wrong type or out of bounds.
     """
     job = typed_manifest(manifest)
-    name = names.job_name(job.metadata)
-    namespace = names.namespace(job.metadata)
+    name, is_restartable = names.job_name(job.metadata), checked_restarts(job, manifest["spec"])
     refuse_unusable(job)
     refuse_large_expansions(job)
     settings = JobSettings(job)
     pools = _pools(settings)
-    least, most, requested = replica_bounds(job, settings)
-    tasks = array_range(settings)
-    task = array_task(settings, tasks)
+    gpus = gpus_per_replica(job, "" if DEVICE_CLASS in (job.metadata.annotations or {}) else gpu_resource)
+    least, most, requested = replica_bounds(job, settings, processes_per_replica(job, gpus))
+    task = array_task(settings, tasks := array_range(settings))
     array = tasks if task is None else None
     names.refuse_long_worker_name(name if array is None else f"{name}-{indices_of(array.indices)[-1]}", most)
     spec = JobSpec(
         job_id=name,
         name=name,
-        namespace=namespace,
+        namespace=names.namespace(job.metadata),
         pool=pools[0] if pools else _pool(job, settings, default_pool, pool_label),
         min_replicas=least,
         max_replicas=most,
         requested_replicas=requested,
-        gpus_per_replica=Gpus(gpus_per_replica(job)),
+        gpus_per_replica=gpus,
+        launcher_gpus=launcher_gpus(job, gpu_resource, gpus),
+        needs=worker_needs(job, gpu_resource) if gpu_resource else None,
         epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
+        is_restartable=is_restartable,
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         virtual_cluster=_virtual_cluster(settings),
         pinned_cell=_pinned_cell(settings),
@@ -93,7 +114,7 @@ def parse(
         raw=manifest,
         job=job,
         spec=spec,
-        warnings=(*ignored_fields(job, manifest), *size_warnings(job, spec)),
+        warnings=(*ignored_fields(job, manifest), *unused_limits(job), *size_warnings(job, spec)),
         after=dependencies(settings),
         pools=pools,
         array=array,

@@ -4,17 +4,22 @@ Rule: the operators' defaults are filled in here; a manifest that `parse` accept
 of the place it runs at make it too long.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
 
-from voda.kinds.base import JobManifest, run_policy
+from voda.domain.errors import InvalidField
+from voda.kinds.base import FieldWarning, JobManifest, role_mappings, run_policy, run_policy_path
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar
 from voda.manifests.expansion import Expansion
 from voda.programs.program_manifest import ENV_FILE, LAUNCHER, WORKING_DIR
 
 _DEFAULT_GRACE_S = 30.0
+
+RESTARTABLE: Final = "voda.dev/restartable"
+"""Annotation: `never` or `always`, whether the program may begin a second time."""
+_RESTARTABLE_PATH: Final = f"metadata.annotations[{RESTARTABLE}]"
 
 POD_NAME = "VODA_POD_NAME"
 """Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
@@ -42,6 +47,8 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
     active_deadline_s: float | None = None
     restart_policy: Mapping[str, str] = {}
     """role -> Never, OnFailure, Always or ExitCode."""
+    is_restartable: bool = True
+    """Whether its program may begin a second time, for whatever reason."""
 
 
 def program(job: JobManifest, role: str) -> ReplicaProgram | None:
@@ -103,19 +110,69 @@ def expand_container(job: JobManifest, role: str, index: int) -> Mapping[str, st
     return expansion.env
 
 
+def is_restartable(job: JobManifest) -> bool:
+    """Return whether a program may begin a second time; raises InvalidField where the annotation is another word."""
+    word = (job.metadata.annotations or {}).get(RESTARTABLE, "always")
+    if word not in ("always", "never"):
+        raise InvalidField(_RESTARTABLE_PATH, f"{_RESTARTABLE_PATH}: expected never or always, got {word[:60]!r}")
+    return word == "always"
+
+
+def checked_restarts(job: JobManifest, spec: Mapping[str, Any]) -> bool:
+    """Return whether a program may begin a second time; `spec` is as the user wrote it.
+
+    Raises:
+        InvalidField: it may not, and a restartPolicy says that it does.
+    """
+    if is_restartable(job):
+        return True
+    for role, mapping in role_mappings(job, spec).items():
+        for field, holder in (("", mapping), (".template.spec", mapping["template"]["spec"])):
+            policy = holder.get("restartPolicy") if isinstance(holder, Mapping) else None
+            if policy not in (None, "Never"):
+                path = f"{job.path(role)}{field}.restartPolicy"
+                raise InvalidField(path, f"{path}: expected Never, as {RESTARTABLE} is never, got {str(policy)[:60]!r}")
+    return False
+
+
+def unused_limits(job: JobManifest) -> Iterator[FieldWarning]:
+    """Yield a warning where tries are limited to more than one, and there is only one."""
+    limit = run_policy(job).backoff_limit
+    if not limit:
+        return
+    field = f"{run_policy_path(job)}.backoffLimit"
+    if not is_restartable(job):
+        yield FieldWarning(field=field, message=f"not used: as {RESTARTABLE} is never, there is one try")
+    elif has_one_try(job):
+        yield FieldWarning(field=field, message="not used: with restartPolicy Never, there is one try")
+
+
+def has_one_try(job: JobManifest) -> bool:
+    """Return whether a program that fails is not started again, as the restartPolicy of all roles says."""
+    policies = {role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()}
+    return not job.always_retries and policies == {"Never"}
+
+
 def failure_policy(job: JobManifest) -> FailurePolicy:
     """Return how failures are treated."""
     policy = run_policy(job)
     restart_policy = {
         name.lower(): role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()
     }
-    is_final = not job.always_retries and set(restart_policy.values()) == {"Never"}
+    if job.always_retries:
+        # That of a pod: its Job makes others.
+        restart_policy |= dict.fromkeys((name.lower() for name in job.local_roles if name in job.roles), "OnFailure")
+    may_begin_again = is_restartable(job)
+    if not may_begin_again:
+        restart_policy = dict.fromkeys(restart_policy, "Never")
+    is_final = has_one_try(job) or not may_begin_again
     limit = DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
     deadline_s = policy.active_deadline_seconds
     return FailurePolicy(
         backoff_limit=0 if is_final else limit,
         active_deadline_s=None if deadline_s is None else float(deadline_s),
         restart_policy=restart_policy,
+        is_restartable=may_begin_again,
     )
 
 

@@ -2,20 +2,24 @@
 
 Rule: annotations win over the environment, the environment over elasticPolicy, and that over `replicas`; every value
 remembers the path it came from. The environment counts processes, everything else counts replicas. A replica is one
-worker, and its GPUs are the limit of the worker's container; without a limit, each of its processes needs one.
+worker. On Kubernetes its GPUs are what its pod takes of the resource that counts them; on one machine they are the
+limit of the container that trains, of any resource that is named after GPUs, and without one, one for each process.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
-from voda.domain.errors import InvalidField
-from voda.domain.gpus import GpuRequest, request_of_core
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus, request_of_core
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import JobManifest, refuse_outside, replicas_path
-from voda.kinds.pod_template import MOST_GPUS, ContainerResources, Quantity
+from voda.kinds.pod_needs import OF_CLASS
+from voda.kinds.pod_template import MOST_GPUS, ContainerResources, ContainerTemplate, Quantity
+from voda.kinds.quantities import milli, pod_requests
 from voda.manifests.programs import expand_container
 from voda.programs.program_manifest import SHARE_CORE, SHARE_MEMORY
 
@@ -30,6 +34,7 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pool": ("voda.dev/pool", ()),
     "virtual_cluster": ("voda.dev/virtual-cluster", ()),
     "pinned_cell": ("voda.dev/pinned-cell", ()),
+    "restartable": ("voda.dev/restartable", ()),
     "category": ("", ("JOB_NAME",)),
     "after": ("voda.dev/after", ()),
     "array": ("voda.dev/array", ()),
@@ -76,15 +81,15 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-def replica_bounds(job: JobManifest, settings: JobSettings) -> tuple[int, int, int]:
-    """Return the least, most and requested replicas of a job; a Master counts as one.
+def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> tuple[int, int, int]:
+    """Return the least, most and requested replicas of a job, each of so many processes; a Master counts as one.
 
     Raises:
         InvalidField: a value is no number or out of bounds, or the least is more than the most.
     """
-    requested = _set_bound(job, settings, "requested")
+    requested = _set_bound(settings, "requested", processes)
     plain = requested or _field_bound(job.replica_count(), replicas_path(job, job.resized_role), "replicas")
-    least, most = _set_bound(job, settings, "min_replicas"), _set_bound(job, settings, "max_replicas")
+    least, most = (_set_bound(settings, setting, processes) for setting in ("min_replicas", "max_replicas"))
     if (own := job.own_bounds()) is not None:
         own_least = _field_bound(own.min_replicas, own.min_path, "elasticPolicy")
         own_most = _field_bound(own.max_replicas, own.max_path, "elasticPolicy")
@@ -96,6 +101,11 @@ def replica_bounds(job: JobManifest, settings: JobSettings) -> tuple[int, int, i
     _refuse_crossed(least, most)
     # Processes are rounded up for the least and down for the most, which may cross where both are the same.
     greatest = max(most.replicas, least.replicas)
+    if greatest > 1 and job.is_rigid:
+        field = f"{job.path(job.resized_role)}.completionMode"
+        raise InvalidField(
+            field, f"{field}: expected Indexed for {greatest} replicas ({most.path}): a Job without numbers has one"
+        )
     _refuse_growth_without_workers(job, greatest, most.path)
     return least.replicas, greatest, _requested(requested, plain, (least, most))
 
@@ -109,14 +119,13 @@ def whole_number(field: FieldText, *, least: int, most: int) -> int:
     return int(text)
 
 
-def _set_bound(job: JobManifest, settings: JobSettings, setting: str) -> _Bound | None:
+def _set_bound(settings: JobSettings, setting: str, processes: int) -> _Bound | None:
     field = settings.get(setting)
     if field is None:
         return None
     if not field.is_env:
         written = whole_number(field, least=1, most=MOST_REPLICAS)
         return _Bound(written, field.path, written, "annotation")
-    processes = processes_per_replica(job)
     written = whole_number(field, least=1, most=MOST_REPLICAS * processes)
     replicas = max(written // processes, 1) if setting == "max_replicas" else -(-written // processes)
     return _Bound(replicas, field.path, written, "env")
@@ -231,56 +240,111 @@ def _share(resources: ContainerResources, names: Sequence[str]) -> int:
     return int(text)
 
 
-def names_resource(job: JobManifest, resource: str) -> bool:
-    """Return whether a container of the replicas asks for a resource."""
-    containers = job.roles[job.resized_role].template.spec.containers
-    asked = (each.resources for each in containers if each.resources is not None)
-    return any(resource in {**(each.limits or {}), **(each.requests or {})} for each in asked)
+def named_resources(job: JobManifest) -> Set[str]:
+    """Return the resources that containers of the replicas ask for."""
+    pods = [job.roles[role].template.spec for role in job.placed_roles if role in job.roles]
+    containers = [each for pod in pods for each in (*pod.containers, *(pod.init_containers or ()))]
+    asked = [each.resources for each in containers if each.resources is not None]
+    return {name for each in asked for name in (*(each.limits or {}), *(each.requests or {}))}
 
 
-def gpus_per_replica(job: JobManifest, claimed: int = 0) -> int:
-    """Return the GPUs of one worker, 1 or more: its container's limit and what it claims, else one a process.
+def devices_by_name(job: JobManifest, classes: Iterable[str]) -> int:
+    """Return how many devices of these classes one worker asks for by resources that are called after them.
 
     Raises:
-        InvalidField: the limit is no whole number, or more than 1,024 in all.
+        InvalidField: the amount is no whole number, or more than 1,024.
     """
-    limit = _gpu_limit(job)
+    asked = named_resources(job)
+    return sum(_gpus_of_pod(job, name) for each in classes if (name := f"{OF_CLASS}{each}") in asked)
+
+
+def gpus_per_replica(job: JobManifest, gpu_resource: str = "", claimed: int = 0) -> Gpus:
+    """Return the GPUs of one worker: of a resource that counts them, besides those that it claims.
+
+    Without such a resource it runs on one machine: see the rule above.
+
+    Raises:
+        InvalidField: the amount is no whole number, or more than 1,024 in all.
+    """
+    asked = _gpus_of_pod(job, gpu_resource) if gpu_resource else _gpus_of_container(job)
     if claimed:
-        return _bounded((limit or 0) + claimed, f"{job.path(job.resized_role)}.template.spec.resourceClaims")
-    return _bounded(job.processes or 1, job.processes_field) if limit is None else max(limit, 1)
+        return _bounded((asked or 0) + claimed, f"{job.path(job.resized_role)}.template.spec.resourceClaims")
+    return _bounded(job.processes or 1, job.processes_field) if asked is None else asked
 
 
-def processes_per_replica(job: JobManifest) -> int:
+def launcher_gpus(job: JobManifest, gpu_resource: str, of_worker: Gpus) -> Gpus:
+    """Return the GPUs of the roles whose pods are no replicas, such as a launcher; none on one machine.
+
+    Raises:
+        InvalidField: the amount is no whole number, or more than a worker's.
+    """
+    found = NO_GPUS
+    for role in job.roles.keys() - set(job.placed_roles) if gpu_resource else ():
+        found += (gpus := _gpus_of_role(job, role, gpu_resource))
+        if gpus > of_worker:
+            path = f"{job.path(role)}.template.spec"
+            raise InvalidField(
+                path,
+                f"{path}: asks for {gpus} {gpu_resource}, expected no more than the {of_worker} of each worker, beside"
+                " which it is planned",
+            )
+    return found
+
+
+def processes_per_replica(job: JobManifest, gpus: int) -> int:
     """Return the processes of one worker; where the manifest leaves it open, one for each of its GPUs."""
-    return job.processes or gpus_per_replica(job)
+    return job.processes or max(gpus, 1)
 
 
-def _gpu_limit(job: JobManifest) -> int | None:
-    role = job.resized_role
-    index, container = job.main_container(role)
-    path = f"{job.path(role)}.template.spec.containers[{index}].resources"
-    resources = container.resources
-    if resources is None:
-        return None
-    limits = _gpu_count(resources.limits or {}, f"{path}.limits")
-    return limits if limits is not None else _gpu_count(resources.requests or {}, f"{path}.requests")
+def _gpus_of_pod(job: JobManifest, resource: str) -> Gpus:
+    """Return the GPUs of the role that takes most: replicas are planned alike, a Master as the workers."""
+    return max(_gpus_of_role(job, role, resource) for role in job.placed_roles if role in job.roles)
 
 
-def _gpu_count(resources: Mapping[str, Quantity], path: str) -> int | None:
-    counts = [_whole_gpus(value, f"{path}[{name}]") for name, value in resources.items() if is_gpu_count(name)]
-    return _bounded(sum(counts), path) if counts else None
+def _gpus_of_role(job: JobManifest, role: str, resource: str) -> Gpus:
+    spec, path = job.roles[role].template.spec, f"{job.path(role)}.template.spec"
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers or ())):
+        for index, container in enumerate(containers):
+            _gpu_limit(container, f"{path}.{field}[{index}].resources", lambda name: name == resource)
+    try:
+        taken = pod_requests(spec, path).get(resource, 0)
+    except InvalidInput as error:
+        raise InvalidField(path, str(error)) from error
+    return _bounded(-(-taken // 1000), path)
 
 
-def _whole_gpus(value: Quantity, path: str) -> int:
+def _gpus_of_container(job: JobManifest) -> Gpus | None:
+    index, container = job.main_container(job.resized_role)
+    path = f"{job.path(job.resized_role)}.template.spec.containers[{index}].resources"
+    return _gpu_limit(container, path, is_gpu_count)
+
+
+def _gpu_limit(container: ContainerTemplate, path: str, counts: Callable[[str], bool]) -> Gpus | None:
+    """Return the limit of the resources that count GPUs, else the request; None: there is neither."""
+    resources = container.resources or ContainerResources()
+    for field, amounts in (("limits", resources.limits or {}), ("requests", resources.requests or {})):
+        found = [
+            _whole_gpus(name, amount, f"{path}.{field}[{name}]") for name, amount in amounts.items() if counts(name)
+        ]
+        if found:
+            return _bounded(sum(found), f"{path}.{field}")
+    return None
+
+
+def _whole_gpus(resource: str, value: Quantity, path: str) -> Gpus:
     if isinstance(value, int):
         return _bounded(value, path)
     text = str(value).strip()
     if text.isascii() and text.isdecimal() and len(text) < 10:
         return _bounded(int(text), path)
+    # Of a CPU there are parts; a worker has whole ones.
+    if "/" not in resource:
+        with suppress(InvalidInput):
+            return _bounded(-(-milli(value) // 1000), path)
     raise InvalidField(path, f"{path}: expected a whole number of GPUs, got {text[:60]!r}")
 
 
-def _bounded(gpus: int, path: str) -> int:
+def _bounded(gpus: int, path: str) -> Gpus:
     if not 0 <= gpus <= MOST_GPUS:
         raise InvalidField(path, f"{path}: expected 0 to {MOST_GPUS} GPUs for one replica, got {gpus}")
-    return gpus
+    return Gpus(gpus)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from voda.operator.extender import Extender
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.sharing.pod_explanations import PodExplanations
 from voda.operator.sharing.share_extender import ShareExtender
@@ -10,9 +11,9 @@ from voda.operator.sharing.share_extender import ShareExtender
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPorts:
-    hived: PodScheduler | None = None
+    hived: Extender[PodScheduler] | None = None
     """Schedules pods with HiveD's annotations."""
-    shares: ShareExtender | None = None
+    shares: Extender[ShareExtender] | None = None
     """Answers kube-scheduler for pods that ask for GPUs by resources."""
     explanations: PodExplanations | None = None
     """Explains pods that ask for GPUs."""

@@ -4,7 +4,8 @@ Rule: every answer depends on names and counts alone, never on the order in whic
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 
 from voda.domain.gpus import NO_GPUS, Gpus
 
@@ -42,6 +43,10 @@ class FreeGpus:
         if not avoid:
             return next((nodes[0] for nodes in lists if nodes), None)
         return next((node for nodes in lists for node in nodes if node not in avoid), None)
+
+    def with_at_least(self, gpus: Gpus) -> Iterator[str]:
+        """Yield the nodes that have `gpus` free, those with the fewest first; nothing may change meanwhile."""
+        return chain.from_iterable(self._lists()[gpus:])
 
     def roomiest(self, avoid: Collection[str] = ()) -> str | None:
         """Return the node with the most free GPUs, at least one, none to avoid; ties by name."""

@@ -6,17 +6,21 @@ method); a worker that anchors its job counts as much as the whole job.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import Gpus, total
+from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import ANCHORED, anchor, largest_first, per_node, refusing
+from voda.placement.order import anchor, largest_first, most_confined_first, per_node, refusing, shape
+from voda.placement.partial_placement import carry_over
+from voda.placement.scarce import ScarceResources
 
 Packing = Mapping[str, Mapping[str, int]]
 """job id -> copy -> workers; a copy is called after the node it was made from."""
@@ -29,55 +33,114 @@ class Packed:
     title: ClassVar[str] = "packs all jobs anew, largest first, then keeps the most workers in place (Voda, IC2E'23)"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        packing = _packed(view, replicas)
-        node_of = _mapped(view, packing)
-        return {
-            job_id: _by_index(_before(view, job_id, copies), {node_of[copy]: n for copy, n in copies.items()})
+        free = FreeGpus({name: node.usable_gpus for name, node in view.nodes.items()})
+        nodes = _Copies(view, replicas, free, ScarceResources(view.scarce))
+        order = most_confined_first(view, largest_first(view, replicas))
+        # Those that stay come before all that are packed anew.
+        kept = {job_id: nodes.keep(job_id) if view.jobs[job_id].refusals else [] for job_id in order}
+        packing = {job_id: copies for job_id in order if (copies := nodes.pack(job_id, kept[job_id]))}
+        node_of = _mapped(view, packing, {node for stays in kept.values() for node in stays if node})
+        packed = {
+            job_id: _by_index(_before(view, job_id, kept), {node_of[copy]: n for copy, n in copies.items()})
             for job_id, copies in packing.items()
         }
+        return _in_force_if_as_good(view, replicas, packed) if view.scarce else packed
 
 
-def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
-    """Best fit into empty copies; what fits no copy whole fills the emptiest one, and its rest goes on."""
-    free = FreeGpus({name: node.usable_gpus for name, node in view.nodes.items()})
-    packing: dict[str, Mapping[str, int]] = {}
-    for job_id in largest_first(view, replicas):
-        job = view.jobs[job_id]
-        spec = job.spec
-        # Mapped onto itself, no copy is refused: so there is a mapping that none is.
-        copies = dict(per_node(filter(None, _staying(view, job_id, replicas[job_id]))))
+def _in_force_if_as_good(view: ClusterState, replicas: Mapping[str, int], packed: Placement) -> Placement:
+    """Return what can stay of the placement in force, unless packing anew starts more jobs or serves more GPUs.
+
+    Where resources are scarce, a packing depends on sizes that are only tried: jobs would move for nothing.
+    """
+    carried = carry_over(view, replicas)
+    kept = {**carried.whole}
+    for job_id, at in carried.short.items():
+        if [*at] == [*range(len(at))] and len(at) >= view.jobs[job_id].spec.min_replicas:
+            kept[job_id] = tuple(at.values())
+    return max(kept, packed, key=lambda placement: _worth(view, placement))
+
+
+def _worth(view: ClusterState, placement: Placement) -> tuple[int, Gpus]:
+    """Return the jobs with a place and their GPUs."""
+    return len(placement), total(view.jobs[name].spec.gpus_per_replica * len(at) for name, at in placement.items())
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Empty copies of the nodes, as they fill."""
+
+    view: ClusterState
+    replicas: Mapping[str, int]
+    free: FreeGpus
+    scarce: ScarceResources
+    roomless: set[tuple[object, ...]] = field(default_factory=set)
+    """Classes of jobs that no copy has had scarce resources for since any were given back."""
+
+    def take(self, job: Job, copies: Mapping[str, int]) -> None:
+        """Use what workers ask for; negative numbers give it back."""
+        if any(workers < 0 for workers in copies.values()):
+            self.roomless.clear()
         for copy, workers in copies.items():
-            free.take(copy, workers * spec.gpus_per_replica)
-        missing = replicas[job_id] - sum(copies.values())
-        room = {node: job.fits.get(node, 0) - copies.get(node, 0) for node in job.refusals} if job.refusals else {}
-        for copy, workers in free.spread(missing, spec.gpus_per_replica, room).items():
+            self.free.take(copy, workers * job.spec.gpus_per_replica)
+        self.scarce.take_all(job, copies)
+
+    def _has_room(self, job: Job) -> bool:
+        return self.scarce.has_room(job, self.free.with_at_least(job.spec.gpus_per_replica))
+
+    def keep(self, job_id: str) -> list[str]:
+        """Use what workers hold that are at work on nodes which take no new one of their job; return these by index.
+
+        Empty for others. They stay, and their nodes as copies are mapped onto themselves.
+        """
+        job = self.view.jobs[job_id]
+        places = list(self.view.plan.placement.get(job_id, ())[: self.replicas[job_id]])
+        for index, node in enumerate(places):
+            stays = job.workers.get(index) == node and job.is_refused_by(node, 1)
+            if stays and self.free[node] >= job.spec.gpus_per_replica:
+                self.take(job, {node: 1})
+            else:
+                places[index] = ""
+        return places
+
+    def pack(self, job_id: str, stays: list[str]) -> Mapping[str, int]:
+        """Return copy -> workers of a job, best fit; what fits no copy whole fills the emptiest one, and so on.
+
+        `stays` are those that it keeps, by index; it loses those that would have another.
+        """
+        job = self.view.jobs[job_id]
+        # Mapped onto itself, no copy is refused: so there is a mapping that none is.
+        copies = dict(per_node(filter(None, stays)))
+        missing = self.replicas[job_id] - sum(copies.values())
+        added: Mapping[str, int] = {}
+        alike = shape(job) if self.scarce.left else ()
+        if alike and alike not in self.roomless and not self._has_room(job):
+            self.roomless.add(alike)
+        if alike not in self.roomless:
+            added = self.free.spread(missing, job.spec.gpus_per_replica, self.scarce.room(job, copies))
+        self.scarce.take_all(job, added)
+        for copy, workers in added.items():
             copies[copy] = copies.get(copy, 0) + workers
-        if sum(copies.values()) >= spec.min_replicas:
-            packing[job_id] = copies
-        else:
-            for copy, workers in copies.items():
-                free.take(copy, -workers * spec.gpus_per_replica)
-    return packing
+        while any(stays[sum(copies.values()) :]):
+            # Under another index it would have to start there anew.
+            if copy := stays.pop():
+                self.take(job, {copy: -1})
+                copies[copy] -= 1
+        if sum(copies.values()) >= job.spec.min_replicas:
+            return copies
+        stays.clear()
+        self.take(job, {copy: -workers for copy, workers in copies.items()})
+        return {}
 
 
-def _staying(view: ClusterState, job_id: str, size: int) -> Sequence[str]:
-    """Return the closed node of each worker that is at work on one, by index, empty for all others."""
-    if not view.closed_nodes:
-        return ()
-    workers = view.jobs[job_id].workers
-    places = enumerate(view.plan.placement.get(job_id, ())[:size])
-    return [node if node in view.closed_nodes and workers.get(index) == node else "" for index, node in places]
-
-
-def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
-    """Return copy -> node such that the most workers stay."""
+def _mapped(view: ClusterState, packing: Packing, kept: Set[str]) -> Mapping[str, str]:
+    """Return copy -> node such that the most workers stay; copies of nodes that keep some are these nodes."""
     stays = _stays(view, packing)
     used = {copy for copies in packing.values() for copy in copies}
-    by_size: dict[Gpus, list[str]] = defaultdict(list)
-    for name in sorted(view.nodes.keys() - view.closed_nodes.keys()):
-        by_size[view.nodes[name].usable_gpus].append(name)
-    node_of = {name: name for name in view.closed_nodes}
-    for nodes in by_size.values():
+    alike: dict[tuple[Gpus, object], list[str]] = defaultdict(list)
+    node_of = {name: name for name in kept | view.closed_nodes.keys()}
+    for name in sorted(view.nodes.keys() - node_of.keys()):
+        alike[view.nodes[name].usable_gpus, tuple(view.scarce.get(name, {}).items())].append(name)
+    for nodes in alike.values():
         copies = [name for name in nodes if name in used]
         node_of.update(_assigned(copies, nodes, stays))
     return node_of
@@ -100,7 +163,7 @@ def _weigh_anchors_and_refusals(view: ClusterState, packing: Packing, stays: dic
     """Add what anchors are worth, and take away more than all of it where a job is refused."""
     jobs = view.jobs
     # Asked of every job, so without a call.
-    special = [job_id for job_id in packing if (job := jobs[job_id]).refusals or job.spec.kind in ANCHORED]
+    special = [job_id for job_id in packing if (job := jobs[job_id]).refusals or job.has_anchor]
     if not special:
         return
     refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))
@@ -113,11 +176,16 @@ def _weigh_anchors_and_refusals(view: ClusterState, packing: Packing, stays: dic
                 stays[copy, node] += refused
 
 
-def _before(view: ClusterState, job_id: str, copies: Mapping[str, int]) -> Sequence[str]:
-    """Return the nodes in force, by index; empty for a worker that may not come to the closed node it was meant for."""
-    nodes = view.plan.placement.get(job_id, ())
-    staying = _staying(view, job_id, sum(copies.values()))
-    return [stays if node in view.closed_nodes else node for node, stays in zip(nodes, staying, strict=False)] or nodes
+def _before(view: ClusterState, job_id: str, kept: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the nodes in force, by index; empty for a worker that may not come to the node that it was meant for."""
+    nodes, job = view.plan.placement.get(job_id, ()), view.jobs[job_id]
+    if not job.refusals:
+        return nodes
+    stays = kept.get(job_id, ())
+    return [
+        (stays[index] if index < len(stays) else "") if job.is_refused_by(node, 1) else node
+        for index, node in enumerate(nodes)
+    ]
 
 
 def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[str, str], int]) -> Mapping[str, str]:

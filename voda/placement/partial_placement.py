@@ -5,28 +5,36 @@ placement that fits its nodes; of a job that a node refuses only workers at work
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import anchor, by_size, per_node, refusing
+from voda.placement.order import anchor, by_size, per_node, shape
+from voda.placement.scarce import ScarceResources
+
+_NONE: Final[Mapping[str, Set[int]]] = {}
 
 
 class PartialPlacement:
     """The jobs that have their places, those that lack workers, and the GPUs that are free."""
 
-    def __init__(self, view: ClusterState, replicas: Mapping[str, int]) -> None:
-        carried = carry_over(view, replicas)
+    def __init__(self, view: ClusterState, replicas: Mapping[str, int], gone: Mapping[str, Set[int]] = _NONE) -> None:
+        """Begin with the placement in force; `gone` are workers to be placed anew, by job and index."""
+        carried = carry_over(view, replicas, gone)
         self.placed = carried.whole
         self._view = view
         self._replicas = replicas
         self._free = FreeGpus(carried.free)
+        self._scarce = carried.scarce
         self._short = carried.short
         self._may_span = dict.fromkeys(carried.spanning, True)
         """Spanning job -> whether it did so before: then coming together must pay."""
+        self._roomless: set[tuple[object, ...]] = set()
+        """Classes of jobs that no node has had scarce resources for since any were given back."""
 
     def serve_short(self) -> bool:
         """Give every job that lacks workers what fits, largest first; return whether anything changed."""
@@ -49,10 +57,10 @@ class PartialPlacement:
         """Place the job whole: where it is, else on the node that fits best."""
         workers, gpus = self._replicas[job_id], self._gpus(job_id)
         own = per_node(self._short[job_id].values())
-        if len(own) > 1:
-            return False
         job = self._view.jobs[job_id]
-        refused = refusing(job, workers)
+        if len(own) > 1 or self._is_roomless(job):
+            return False
+        refused = self._full_nodes(job, own, workers)
         home = next(iter(own), None)
         if home in self._view.closed_nodes or (home in refused and self._are_kept(job, own)):
             return False
@@ -62,26 +70,26 @@ class PartialPlacement:
             home = self._free.best_fit(workers * gpus, refused)
         if home is None:
             return False
-        self._move(own, {home: workers}, gpus)
+        self._move(job, own, {home: workers})
         self.placed[job_id] = (home,) * workers
         del self._short[job_id]
         return True
 
     def _place_on_many(self, job_id: str) -> bool:
         """Place what is missing: on the job's own nodes, then on as few others as will do."""
-        staying, gpus, job = self._short[job_id], self._gpus(job_id), self._view.jobs[job_id]
+        staying, job = self._short[job_id], self._view.jobs[job_id]
         own = per_node(staying.values())
         added = self._nodes_for(job, own, self._replicas[job_id] - len(staying))
         size = len(staying) + len(added)
         unknown = job.refusals.keys() - job.fits.keys()
         if refused := [index for index in staying if index >= size and staying[index] in unknown]:
             # They would come back under another index, and be refused.
-            self._move(per_node([*added, *(staying.pop(index) for index in refused)]), {}, gpus)
+            self._move(job, per_node([*added, *(staying.pop(index) for index in refused)]), {})
             self._place_on_many(job_id)
             return True
         nodes = _filled(staying, added)
         if len(nodes) < job.spec.min_replicas:
-            self._move(per_node(nodes), {}, gpus)
+            self._move(job, per_node(nodes), {})
             self.placed.pop(job_id, None)
             self._short[job_id] = {}
             return bool(staying)
@@ -97,14 +105,31 @@ class PartialPlacement:
         """Take GPUs for the missing workers, or for as many of them as fit."""
         nodes: list[str] = []
         gpus = job.spec.gpus_per_replica
-        # Nodes that refuse the job have room for so many more.
-        room = {node: job.fits.get(node, 0) - own.get(node, 0) for node in job.refusals}
+        if self._is_roomless(job):
+            return nodes
+        room = self._scarce.room(job, own)
         for node in sorted(own, key=lambda node: (-own[node], node)):
             nodes += self._take(node, min(missing - len(nodes), room.get(node, missing)), gpus)
             room |= {node: 0} if node in room else {}
         for node, workers in self._free.spread(missing - len(nodes), gpus, room).items():
             nodes += [node] * workers
+        self._scarce.take_all(job, per_node(nodes))
         return nodes
+
+    def _is_roomless(self, job: Job) -> bool:
+        """Say whether it is known that no node has room for one more worker, where resources are scarce."""
+        if not self._scarce.left:
+            return False
+        alike = shape(job)
+        if alike not in self._roomless:
+            if self._scarce.has_room(job, self._free.with_at_least(job.spec.gpus_per_replica)):
+                return False
+            self._roomless.add(alike)
+        return True
+
+    def _full_nodes(self, job: Job, own: Mapping[str, int], workers: int) -> Collection[str]:
+        """Return the nodes that do not take so many workers of a job, with those that it has there."""
+        return {node for node, more in self._scarce.room(job, own).items() if own.get(node, 0) + more < workers}
 
     def _take(self, node: str, most: int, gpus: Gpus) -> list[str]:
         fitting = max(0, min(most, self._free[node] // gpus))
@@ -124,7 +149,7 @@ class PartialPlacement:
         home = self._home(job_id, own, nodes)
         if home is None or (self._may_span[job_id] and not self._pays(job_id, len(nodes), home in own)):
             return False
-        self._move(own, {home: len(nodes)}, gpus)
+        self._move(self._view.jobs[job_id], own, {home: len(nodes)})
         self.placed[job_id] = (home,) * len(nodes)
         if job_id in self._short:
             self._short[job_id] = dict(enumerate(self.placed[job_id]))
@@ -139,7 +164,7 @@ class PartialPlacement:
     def _home(self, job_id: str, own: Mapping[str, int], nodes: Sequence[str]) -> str | None:
         """Return the node with room for all, the one with most of them already if there is a choice."""
         workers, gpus = len(nodes), self._gpus(job_id)
-        refused = refusing(self._view.jobs[job_id], workers)
+        refused = self._full_nodes(self._view.jobs[job_id], own, workers)
         roomy = [
             node for node, there in own.items() if node not in refused and self._free[node] >= (workers - there) * gpus
         ]
@@ -165,11 +190,13 @@ class PartialPlacement:
         # A job that moves whole starts its launcher anew as well.
         return saved_s > estimate.resize_cost_s * (1 if some_stay else 2)
 
-    def _move(self, old: Mapping[str, int], new: Mapping[str, int], gpus: Gpus) -> None:
-        for node, workers in old.items():
-            self._free.take(node, -workers * gpus)
-        for node, workers in new.items():
-            self._free.take(node, workers * gpus)
+    def _move(self, job: Job, old: Mapping[str, int], new: Mapping[str, int]) -> None:
+        if old:
+            self._roomless.clear()
+        for placed, sign in ((old, -1), (new, 1)):
+            for node, workers in placed.items():
+                self._free.take(node, sign * workers * job.spec.gpus_per_replica)
+            self._scarce.take_all(job, {node: sign * workers for node, workers in placed.items()})
 
     def _gpus(self, job_id: str) -> Gpus:
         return self._view.jobs[job_id].spec.gpus_per_replica
@@ -188,6 +215,7 @@ class CarryOver:
 
     free: dict[str, Gpus]
     """node -> GPUs free once all others are gone; nodes that left may be named, with 0."""
+    scarce: ScarceResources
     whole: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Jobs that have all their replicas -> node by worker index."""
     short: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -195,10 +223,22 @@ class CarryOver:
     spanning: list[str] = field(default_factory=list)
     """Jobs of either kind whose workers are on several nodes."""
 
+    def take_off(self, job: Job, indices: Iterable[int]) -> None:
+        """Take workers of a job off their nodes."""
+        going = [*indices]
+        job_id = job.spec.job_id
+        if going and job_id in self.whole:
+            self.short[job_id] = dict(enumerate(self.whole.pop(job_id)))
+        for index in going:
+            self.free[self.short[job_id].pop(index)] += job.spec.gpus_per_replica
 
-def carry_over(view: ClusterState, replicas: Mapping[str, int]) -> CarryOver:
-    """Return what stays of `view.plan.placement` under a new allocation. Costs O(live workers)."""
-    carried = CarryOver({name: node.usable_gpus for name, node in view.nodes.items()})
+
+def carry_over(view: ClusterState, replicas: Mapping[str, int], gone: Mapping[str, Set[int]] = _NONE) -> CarryOver:
+    """Return what stays of `view.plan.placement` under a new allocation, without the workers that are gone.
+
+    Costs O(live workers).
+    """
+    carried = CarryOver({name: node.usable_gpus for name, node in view.nodes.items()}, ScarceResources(view.scarce))
     free, in_force, jobs = carried.free, view.plan.placement, view.jobs
     refused: list[str] = []
     for job_id, count in replicas.items():
@@ -211,16 +251,20 @@ def carry_over(view: ClusterState, replicas: Mapping[str, int]) -> CarryOver:
             nodes = carried.whole[job_id] = nodes[:count]
         job = jobs[job_id]
         gpus = job.spec.gpus_per_replica
-        if job.refusals:
+        if job.refusals and not job.refusals.keys().isdisjoint(nodes):
             refused.append(job_id)
         for node in nodes:
             free[node] = free.get(node, NO_GPUS) - gpus
         if len(nodes) > 1 and nodes.count(nodes[0]) < len(nodes):
             carried.spanning.append(job_id)
+    for job_id, indices in gone.items():
+        carried.take_off(view.jobs[job_id], indices)
     for job_id in refused:
         _leave_refusing_nodes(carried, view, job_id)
     if min(free.values(), default=0) < 0:
         _clear_overfull(carried, view)
+    if carried.scarce.left:
+        _leave_overdrawn_nodes(carried, view)
     return carried
 
 
@@ -236,12 +280,31 @@ def _leave_refusing_nodes(carried: CarryOver, view: ClusterState, job_id: str) -
         if job.workers.get(index) != node and job.is_refused_by(node, kept[node]):
             kept[node] -= 1
             going.append(index)
-    if not going:
+    carried.take_off(job, going)
+
+
+def _leave_overdrawn_nodes(carried: CarryOver, view: ClusterState) -> None:
+    """Count scarce resources, and take workers off the nodes that have less than is placed on them.
+
+    Those that have yet to start go first, then those of the smallest jobs.
+    """
+    there: list[tuple[bool, int, str, int, str]] = []
+    places = {job_id: dict(enumerate(nodes)) for job_id, nodes in carried.whole.items()} | carried.short
+    sizes = {job_id: len(at) for job_id, at in places.items()}
+    for rank, job_id in enumerate(by_size(view, places, sizes)):
+        job = view.jobs[job_id]
+        carried.scarce.take_all(job, per_node(places[job_id].values()))
+        there += [
+            (job.workers.get(index) != node, rank, job_id, index, node)
+            for index, node in places[job_id].items()
+            if node in carried.scarce.left
+        ]
+    if not any(map(carried.scarce.is_overdrawn, carried.scarce.left)):
         return
-    carried.whole.pop(job_id, None)
-    carried.short[job_id] = places
-    for index in going:
-        carried.free[places.pop(index)] += job.spec.gpus_per_replica
+    for _, _, job_id, index, node in sorted(there, reverse=True):
+        if carried.scarce.lacks_for(view.jobs[job_id], node):
+            carried.take_off(view.jobs[job_id], (index,))
+            carried.scarce.take(view.jobs[job_id], node, -1)
 
 
 def _clear_overfull(carried: CarryOver, view: ClusterState) -> None:

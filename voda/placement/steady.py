@@ -8,15 +8,19 @@ take turns in moving each other; placing again with the answer in force gives th
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.order import anchor, by_size, is_uprooted, refusing
+from voda.placement.order import anchor, by_size, is_uprooted, per_node, refusing, shape
 from voda.placement.partial_placement import PartialPlacement
+from voda.placement.scarce import ScarceResources
+
+_MOST_TRIES: Final = 8
+"""Classes of jobs that are tried in vain where resources are scarce: a bound on the time that a decision takes."""
 
 
 class Steady:
@@ -27,7 +31,8 @@ class Steady:
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         placed = _settle(view, replicas)
-        while (roomier := _with_one_more(view, replicas, placed)) is not None:
+        in_vain: set[object] = set()
+        while (roomier := _with_one_more(view, replicas, placed, in_vain if view.scarce else set())) is not None:
             placed = roomier
         return placed
 
@@ -41,13 +46,21 @@ def _settle(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
     return partial.placed
 
 
-def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Placement) -> Placement | None:
+def _with_one_more(
+    view: ClusterState, replicas: Mapping[str, int], placed: Placement, in_vain: set[object]
+) -> Placement | None:
     """Return a placement in which one more job starts and no other has less; None if no job is helped so.
 
-    Only jobs with several GPUs per worker need it: free GPUs in all, but too few on any node.
+    Only jobs with several GPUs per worker need it: free GPUs in all, but too few on any node. What was tried `in_vain`
+    is added to it; where resources are scarce, one job is tried for all of its class, and few classes are.
     """
     roomless = [job_id for job_id, count in replicas.items() if count > 0 and job_id not in placed]
     for job_id in by_size(view, roomless, replicas):
+        job = view.jobs[job_id]
+        alike = (*shape(job), job.spec.min_replicas) if view.scarce else job_id
+        if alike in in_vain or (view.scarce and len(in_vain) >= _MOST_TRIES):
+            continue
+        in_vain.add(alike)
         in_the_way = _with_minimum_of(view, placed, job_id)
         if in_the_way is None:
             continue
@@ -57,6 +70,7 @@ def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Plac
             len(roomier.get(other, ())) >= len(nodes) and not is_uprooted(view, other, roomier[other])
             for other, nodes in in_the_way.items()
         ):
+            in_vain.remove(alike)
             return roomier
     return None
 
@@ -67,24 +81,30 @@ def _with_minimum_of(view: ClusterState, placed: Placement, job_id: str) -> Plac
     The job's workers fit on no node as it is; None where there is no room even without the smaller workers.
     """
     job, spec = view.jobs[job_id], view.jobs[job_id].spec
-    free, smaller = _free_and_smaller(view, placed, spec.gpus_per_replica)
+    free, smaller, scarce = _free_and_smaller(view, placed, spec.gpus_per_replica)
     nodes: list[str] = []
     for node in sorted(free.keys() - refusing(job, 1), key=lambda node: (-free[node], node)):
         fitting = (free[node] + smaller[node]) // spec.gpus_per_replica
-        fitting = min(fitting, job.fits.get(node, fitting))
+        fitting = max(0, scarce.most(job, node, min(fitting, job.fits.get(node, fitting))))
         nodes += [node] * min(fitting, spec.min_replicas - len(nodes))
     return {**placed, job_id: tuple(nodes)} if len(nodes) == spec.min_replicas else None
 
 
-def _free_and_smaller(view: ClusterState, placed: Placement, gpus: Gpus) -> tuple[dict[str, Gpus], dict[str, Gpus]]:
-    """Return node -> free GPUs, and node -> GPUs held by workers of fewer than `gpus`."""
+def _free_and_smaller(
+    view: ClusterState, placed: Placement, gpus: Gpus
+) -> tuple[dict[str, Gpus], dict[str, Gpus], ScarceResources]:
+    """Return node -> free GPUs, node -> GPUs held by workers of fewer than `gpus`, and what these leave when gone."""
     smaller: dict[str, Gpus] = defaultdict(Gpus)
+    scarce = ScarceResources(view.scarce)
     for job_id, nodes in placed.items():
-        held = view.jobs[job_id].spec.gpus_per_replica
+        job = view.jobs[job_id]
+        held = job.spec.gpus_per_replica
         if held >= gpus:
+            scarce.take_all(job, per_node(nodes) if view.scarce else {})
             continue
         for node in nodes:
             smaller[node] += held
         if anchor(view, job_id) == nodes[0]:
             smaller[nodes[0]] -= held
-    return view.free_gpus(placed), smaller
+            scarce.take(job, nodes[0], 1)
+    return view.free_gpus(placed), smaller, scarce

@@ -1,19 +1,25 @@
 """The jobs that a decision is about, in named sets, and what it makes of them. Pure."""
 
-from collections.abc import Mapping, Set
-from typing import Protocol
+from collections.abc import Callable, Mapping, Set
+from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from voda.domain.job import Job
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.stalls import Stuck
 from voda.domain.state import ClusterState
 from voda.planner.done_replicas import without_done
 from voda.planner.eligibility import eligible_view
-from voda.planner.node_states import with_closed_nodes
+from voda.planner.fixed_jobs import without_fixed
+from voda.planner.launchers import reason_of_size, with_launchers
+from voda.planner.node_states import with_closed_nodes, without_sick_workers
 from voda.planner.start_backoff import with_backed_off_last
-from voda.policies import Policy
+from voda.planner.without_gpus import without_gpus
+
+T = TypeVar("T")
 
 
 class Candidates(Struct, frozen=True, kw_only=True):
@@ -21,6 +27,8 @@ class Candidates(Struct, frozen=True, kw_only=True):
 
     view: ClusterState
     """Of the jobs that may have workers now; nodes that are cordoned or silent have room for the workers there."""
+    without_gpus: Mapping[str, Job] = {}
+    """Jobs that need no GPU, which the view lacks."""
     known: Set[str] = frozenset()
     """All jobs of the pool, those that are held too."""
     held: Mapping[str, Reason] = {}
@@ -29,6 +37,12 @@ class Candidates(Struct, frozen=True, kw_only=True):
     """Jobs that make no use of their GPUs -> why."""
     last: Set[str] = frozenset()
     """Those of them that others go before for a while; the rest keep what they work with."""
+    fixed: Mapping[str, Job] = {}
+    """Jobs that keep their workers as they are, which the view lacks."""
+    lacking_launchers: Set[str] = frozenset()
+    """Jobs that the view shows with one worker more, whose place is for the launcher: it asks for GPUs and has none."""
+    launchers: Set[str] = frozenset()
+    """Jobs whose launchers have GPUs, which count as others'."""
     steady: Set[str] = frozenset()
     """Jobs at work that leave idle cells to guarantees alone."""
 
@@ -44,15 +58,52 @@ class Placed(Struct, frozen=True, kw_only=True):
     """Jobs for which the nodes have no room -> why."""
 
 
-class CellDecider(Protocol):
-    """Decides on a pool that has virtual clusters: the hook of `decide` for them."""
+def candidates_of(
+    view: ClusterState,
+    now: float,
+    *,
+    fitted: Callable[[ClusterState], ClusterState],
+    leaving: Set[str] = frozenset(),
+) -> Candidates:
+    """Return the jobs that a decision is about. Replicas that are done need no GPUs any more.
 
-    def __call__(self, candidates: Candidates, policy: Policy, now: float) -> Placed:
-        """Return what is decided; the policy is the pool's, `now` in seconds since the epoch."""
-
-
-def candidates_of(view: ClusterState, now: float) -> Candidates:
-    """Return the jobs that a decision is about. Replicas that are done need no GPUs any more."""
-    eligible, held = eligible_view(view, now)
+    Args:
+        fitted: shows jobs the nodes that refuse them.
+        leaving: jobs whose launchers' GPUs count as free, as those of jobs do that are not planned.
+    """
+    eligible, held = eligible_view(without_sick_workers(view, now), now)
+    eligible, fixed = without_fixed(eligible)
     eligible, stuck, last = with_backed_off_last(without_done(eligible), now)
-    return Candidates(view=with_closed_nodes(eligible, now), known=view.jobs.keys(), held=held, stuck=stuck, last=last)
+    open_view, lacking, launchers = with_launchers(with_closed_nodes(eligible, now), view.jobs, leaving)
+    shown, others = without_gpus(fitted(open_view))
+    return Candidates(
+        view=shown,
+        without_gpus=others,
+        known=view.jobs.keys(),
+        held=held,
+        stuck=stuck,
+        last=last,
+        fixed=fixed,
+        lacking_launchers=lacking,
+        launchers=launchers,
+    )
+
+
+def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed) -> Placed:
+    """Return what was decided without the places of launchers, which voda does not name; `view` is the log's."""
+    if not (launchers := candidates.lacking_launchers & placed.reasons.keys()):
+        return placed
+    sizes = {job_id: len(nodes) - 1 for job_id in launchers if (nodes := placed.placement.get(job_id))}
+
+    def cut(of_workers: Mapping[str, tuple[T, ...]]) -> Mapping[str, tuple[T, ...]]:
+        return {job_id: each[: sizes.get(job_id)] for job_id, each in of_workers.items()}
+
+    had = {job_id: len(view.plan.placement.get(job_id, ())) for job_id in launchers}
+    reasons = {job_id: reason_of_size(placed.reasons[job_id], had[job_id], sizes.get(job_id, 0)) for job_id in had}
+    return replace(
+        placed,
+        placement=cut(placed.placement),
+        guaranteed=cut(placed.guaranteed),
+        devices=cut(placed.devices),
+        reasons={**placed.reasons, **reasons},
+    )

@@ -4,59 +4,77 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Final, TypeVar
 
+from voda.changed_keys import gone_keys, other_keys
 from voda.domain.plan import Placement, Plan
-from voda.domain.plugins import first_known
+from voda.domain.reasons.holds import BegunOnce
 from voda.domain.reasons.nodes import Drained
-from voda.domain.reasons.outcomes import Reason, Waits, also
+from voda.domain.reasons.outcomes import Keeps, Reason, Waits, also
 from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import Placer
-from voda.planner.candidates import CellDecider, Placed, candidates_of
-from voda.planner.differences import other_keys
+from voda.planner.candidates import Candidates, Placed, candidates_of, without_launchers
+from voda.planner.displacement import displaced_in_vain, left_for, without_more
 from voda.planner.done_replicas import with_done
-from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.feasibility import capped_at, feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.node_states import with_sick_moved
 from voda.planner.priority import allocate, place
-from voda.planner.sharing import SpareGpus, serve_requests, with_answers, with_stand_ins
-from voda.policies import POLICIES, Policy, gives_as_requested
+from voda.planner.wings import NO_WINGS, FitRules, Wings
+from voda.planner.without_gpus import place_without_gpus
+from voda.policies import Policy
 
 T = TypeVar("T")
 _MOST_ATTEMPTS: Final = 4
 """Each one leaves out jobs of another shape, and shapes are few: a bound on the time that a decision takes."""
+_MOST_MORE: Final = 4
+"""Attempts more where jobs are bound to some nodes."""
 _MOST_NAMED: Final = 3
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 def decide(  # noqa: PLR0913 - who decides, and on what
-    view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str, in_cells: CellDecider | None = None
+    view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str, wings: Wings = NO_WINGS
 ) -> Plan:
     """Return the plan that follows the one in force, with one reason for every ready job.
 
     Args:
         cause: the type of the event that made the decision due, or `tick`.
         now: in seconds since the epoch.
-        in_cells: decides on pools that have virtual clusters; None: there are none.
+        wings: what the pool has of virtual clusters, shared GPUs, and nodes that do not take every job.
     """
-    # 1. Leave out the jobs that are held. Jobs that are stuck come last for a while; one stands in for all that share a
-    #    GPU.
-    candidates = candidates_of(view, now)
-    shares = with_stand_ins(candidates)
+
+    # 1. Leave out the jobs that are held. Jobs that are stuck come last for a while.
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
-    if view.cells is None:
-        placed = _decide_on_nodes(shares.candidates.view, policy, placer, now)
-    else:
-        assert in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
-        placed = in_cells(shares.candidates, policy, now)
-    placed = with_answers(candidates.view, shares, placed)
-    placement = placed.placement
+    def placed_of(candidates: Candidates) -> Placed:
+        if view.cells is None:
+            return _place_bounded(candidates.view, policy, placer, now, wings.nodes)
+        assert wings.in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
+        return wings.in_cells(candidates, policy, now)
+
+    def decided(leaving: Set[str] = frozenset()) -> tuple[Candidates, Placed]:
+        candidates = candidates_of(view, now, fitted=wings.nodes.shown, leaving=leaving)
+        return candidates, without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
+
+    candidates, placed = decided()
+    if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
+        # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
+        _, other = decided(leaving=candidates.launchers)
+        if preempted := candidates.launchers - other.placement.keys():
+            candidates, placed = decided(leaving=preempted)
+    placement, reasons = dict(placed.placement), dict(placed.reasons)
+    for job_id, nodes, reason in place_without_gpus(candidates.view, candidates.without_gpus, placed.placement):
+        placement |= {job_id: nodes} if nodes else {}
+        reasons[job_id] = reason
     # 3. Every job gets one reason.
-    reasons = dict(placed.reasons)
     reasons |= {
         job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
         for job_id, why in candidates.stuck.items()
     }
     whole, guaranteed, devices = with_done(view, placement, placed.guaranteed, placed.devices)
+    fixed = candidates.fixed.keys()
+    kept = {job_id: nodes for job_id, nodes in view.plan.placement.items() if job_id in fixed}
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -65,31 +83,40 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=whole,
-        guaranteed=guaranteed,
-        devices=devices,
-        reasons={**_with_drains(reasons, placement, sorted(view.drains)), **candidates.held},
+        placement=with_sick_moved(view, {**whole, **kept}, now),
+        guaranteed={**guaranteed, **{name: each for name, each in view.plan.guaranteed.items() if name in fixed}},
+        devices={**devices, **{name: each for name, each in view.plan.devices.items() if name in fixed}},
+        reasons={
+            **_with_drains(reasons, placement, sorted(view.drains)),
+            **{job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
+            **candidates.held,
+        },
     )
 
 
-def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
-    """Return what becomes of the jobs of a pool without virtual clusters, which give up GPUs that pods have requested.
+def _place_bounded(view: ClusterState, policy: Policy, placer: Placer, now: float, nodes: FitRules) -> Placed:
+    """Return what the policy and the placer say, where jobs that were refused in vain get what all others leave."""
+    vain = displaced_in_vain(view)
+    if not vain:
+        return _place_on_nodes(view, policy, placer, now, nodes)
+    first = _place_on_nodes(without_more(view, vain.keys()), policy, placer, now, nodes)
+    then = _place_on_nodes(left_for(vain.keys(), view, first.placement), policy, placer, now, nodes)
+    return Placed(
+        placement={**first.placement, **then.placement},
+        reasons={**first.reasons, **{job_id: also(then.reasons[job_id], why) for job_id, why in vain.items()}},
+        left_out={**first.left_out, **then.left_out},
+    )
 
-    Rule: no job loses its place for a pod, whatever the policy makes of fewer GPUs.
-    """
-    undisturbed = _place_on_nodes(view, policy, placer, now)
-    if gives_as_requested(policy):
-        # No job shrinks.
-        return undisturbed
-    return serve_requests(view, undisturbed, lambda fewer: _place_on_nodes(fewer, policy, placer, now))
 
-
-def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
+def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float, nodes: FitRules) -> Placed:
     """Return what the policy and the placer say."""
-    view, impossible = feasible_view(view)
+    feasible, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, Reason]] = {}
-    for attempts_left in reversed(range(_MOST_ATTEMPTS)):
+    placer = nodes.placer(placer, policy)
+    bounds = nodes.bounds(feasible, policy, placer, now)
+    view, wanted = feasible, _NOTHING
+    for attempts_left in reversed(range(_MOST_ATTEMPTS + (_MOST_MORE if bounds else 0))):
         # 1. The policy says how many replicas each job gets, jobs of higher priority first.
         allocation = allocate(view, policy, now)
         # 2. The placer says on which nodes.
@@ -97,16 +124,23 @@ def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: flo
         # 3. Jobs that found no room are left out, or capped at what they found, and the policy is asked again: it
         #    counts GPUs, not nodes, and would keep some for them.
         short = shortfall(view, allocation.replicas, placement)
+        wanted = wanted or allocation.replicas
         if not attempts_left or not (short.left_out or short.caps):
             break
+        if bounds and (sizes := bounds.sizes(view, allocation.replicas, placement)):
+            short = capped_at(sizes)
+            wanted = {**wanted, **{job_id: size for job_id, (size, _) in sizes.items()}}
         left_out |= short.left_out
         caps |= short.caps
-        sizes = {job_id: size for job_id, (size, _) in short.caps.items()}
-        view = with_caps(without_jobs(view, short.left_out.keys()), sizes)
+        caps_now = {job_id: size for job_id, (size, _) in short.caps.items()}
+        view = with_caps(without_jobs(view, short.left_out.keys()), caps_now)
     # 4. The reason is the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
     reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out}
-    return Placed(placement=placement, reasons=reasons, left_out=left_out)
+    placed = Placed(placement=placement, reasons=reasons, left_out=left_out)
+    if not bounds or (left_out.keys() == impossible.keys() and not caps):
+        return placed
+    return bounds.last_word(wanted, placed)
 
 
 def _with_drains(reasons: Mapping[str, Reason], placement: Placement, drained: Sequence[str]) -> Mapping[str, Reason]:
@@ -115,18 +149,6 @@ def _with_drains(reasons: Mapping[str, Reason], placement: Placement, drained: S
         return reasons
     nodes = Drained(nodes=tuple(drained[:_MOST_NAMED]), more=max(0, len(drained) - _MOST_NAMED))
     return {job_id: why if job_id in placement else also(why, nodes) for job_id, why in reasons.items()}
-
-
-def spare_for_pods(
-    view: ClusterState, now: float, policies: Callable[[str], Policy] = POLICIES.choose
-) -> SpareGpus | None:
-    """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it; None: its
-    policy lets no job shrink.
-    """
-    if gives_as_requested(first_known(policies, view.settings.policy, view.plan.policy)):
-        return None
-    possible, _ = feasible_view(candidates_of(view, now).view)
-    return SpareGpus(possible)
 
 
 def interrupts(state: ClusterState, fact: PlanAdopted) -> bool:
@@ -142,8 +164,9 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     It has the reasons that `new` gives for jobs that are placed, released or `undecided`, or change their guarantee.
     """
     before = old.placement
-    placed = {job_id: new.placement[job_id] for job_id in _changed(before, new.placement)}
-    released = tuple(sorted(job_id for job_id in before if job_id not in new.placement))
+    others = other_keys(before, new.placement)
+    placed = {job_id: new.placement[job_id] for job_id in _changed(before, new.placement, others)}
+    released = tuple(sorted(gone_keys(before, new.placement, others)))
     guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
     explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
     if not (placed or released or explained or guaranteed or devices):
@@ -165,12 +188,11 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
 
 def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
     """Return what differs, by job; empty: the job has none any longer."""
-    if not (old or new):
-        return {}
-    changed = {*_changed(old, new), *(old.keys() - new.keys())}
+    others = other_keys(old, new)
+    changed = {*_changed(old, new, others), *gone_keys(old, new, others)}
     return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}
 
 
-def _changed(old: Mapping[str, T], new: Mapping[str, T]) -> list[str]:
-    """Return the keys of what is new or other than before, in their order."""
-    return sorted(key for key in other_keys(old, new) if key not in old or old[key] != new[key])
+def _changed(old: Mapping[str, T], new: Mapping[str, T], others: Sequence[str]) -> list[str]:
+    """Return the keys of what is new or other than before, in their order; `others`: what is not the very same."""
+    return sorted(key for key in others if key not in old or old[key] != new[key])

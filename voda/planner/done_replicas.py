@@ -31,7 +31,7 @@ def without_done(view: ClusterState) -> ClusterState:
     for job_id, indices in left.items():
         jobs[job_id] = _renumbered(view.jobs[job_id], indices)
         if nodes := placement.get(job_id):
-            placement[job_id] = tuple(nodes[index] for index in indices)
+            placement[job_id] = tuple(nodes[index] for index in indices if index < len(nodes))
     guaranteed, devices = _of_indices(view.plan.guaranteed, left), _of_indices(view.plan.devices, left)
     plan = replace(view.plan, placement=placement, guaranteed=guaranteed, devices=devices)
     return replace(view, jobs=jobs, plan=plan)
@@ -47,7 +47,8 @@ def with_done(
     for job_id, indices in left.items():
         if nodes := placement.get(job_id):
             placed = dict(zip(indices, nodes, strict=False))
-            before = view.plan.placement.get(job_id) or (nodes[0],) * view.jobs[job_id].done_of
+            before = view.plan.placement.get(job_id, ())
+            before = (*before, *(nodes[:1] * (view.jobs[job_id].done_of - len(before))))
             whole[job_id] = tuple(
                 placed.get(index, node if node in view.nodes else nodes[0]) for index, node in enumerate(before)
             )
@@ -77,7 +78,8 @@ def _left(view: ClusterState) -> Mapping[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     # Nearly no job has any.
     for job_id, job in [(job_id, job) for job_id, job in view.jobs.items() if job.done_of]:
-        size = len(view.plan.placement.get(job_id, ())) or job.done_of
+        # A plan may have shrunk it before the log had that a replica beyond was done.
+        size = max(len(view.plan.placement.get(job_id, ())), job.done_of)
         if left := tuple(index for index in range(size) if index not in job.done):
             found[job_id] = left
     return found

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job
 from voda.domain.plan import Plan
-from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, NextTry, Overdue
+from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.outcomes import Halted, Preempted, Reason, Waits
 from voda.domain.state import ClusterState, ExpectedRetry
 from voda.events.observations import WorkerExited
 from voda.planner.feasibility import without_jobs
+from voda.planner.fixed_jobs import beyond_user_bound
 
 _WAITS_FOR_RETRY: Final = Waits(why=(NextTry(),))
 _NAMED: Final = 3
@@ -46,9 +47,13 @@ def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:
     bounded: dict[str, list[Job]] = {}
     # Every decision looks at every job here: one round, and no properties that are functions.
     for job_id, job in view.jobs.items():
-        if (job.halt_reason or job.waits_for or job.retry_at > now) and not job.is_canceling:
-            if job.halt_reason or job.waits_for:
-                held[job_id] = Halted(text=job.halt_reason) if job.halt_reason else _after(view, job)
+        if not job.spec.is_restartable and job.has_lost_run and not job.is_canceling:
+            held[job_id] = Waits(why=(LostRun(cause=job.loss or job.interruption),))
+        elif (job.halt or job.waits_for or job.retry_at > now) and not job.is_canceling:
+            if job.halt:
+                held[job_id] = Halted(by=job.halt.by, text=job.halt.text)
+            elif job.waits_for:
+                held[job_id] = _after(view, job)
             elif not job.workers:
                 held[job_id] = _WAITS_FOR_RETRY
         if (array := job.spec.array) is not None and array.at_once:
@@ -57,7 +62,7 @@ def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:
         outlived = Counter(job.spec.array.array_id for job in view.outlived.values() if job.spec.array is not None)
         for array_id, tasks in bounded.items():
             held |= _beyond_bound(view, tasks, held.keys(), at_work=outlived[array_id])
-    return held
+    return {**held, **beyond_user_bound(view, held.keys())}
 
 
 def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Set[str], *, at_work: int) -> dict[str, Reason]:
@@ -95,6 +100,12 @@ def begins_backoff(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
     return fact.retry_at is not None and job is not None and not job.workers
 
 
+def loses_run(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
+    """Return whether a job has lost its only run by that, so that what is left of its workers is to leave."""
+    job = jobs.get(fact.job_id)
+    return job is not None and job.has_lost_run
+
+
 def next_retry_at(view: ClusterState, now: float) -> float:
     """Return when the next program may be started again whose job has no workers; infinite: none."""
     retries = (job.retry_at for job in view.jobs.values() if job.retry_at > now and not job.workers)
@@ -116,14 +127,14 @@ def _with_retries(view: ClusterState, eligible: ClusterState, now: float) -> Clu
             in_s=job.retry_at - now,
         )
         for job in failed.values()
-        if job.retry_at > now and not (job.workers or job.halt_reason or job.is_canceling)
+        if job.retry_at > now and not (job.workers or job.halt or job.is_canceling)
     )
     return replace(eligible, jobs=jobs, retries=retries)
 
 
 def _after(view: ClusterState, job: Job) -> Reason:
     if job.unsatisfiable:
-        return Waits(why=(InVain(text=job.unsatisfiable),))
+        return Waits(why=(InVain(why=job.unsatisfiable),))
     named = tuple(_awaited(view, dependency) for dependency in job.waits_for[:_NAMED])
     return Waits(why=(After(jobs=named, more=max(0, len(job.waits_for) - _NAMED)),))
 

@@ -32,21 +32,28 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
     # Of workers of one GPU that fit any node, a policy counts right.
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
-    slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in doubtful}}
+    slots: dict[tuple[int, int, int], int] = {}
+    usable: dict[int, dict[str, int]] = {}
     impossible: dict[str, Reason] = {}
     for job in doubtful:
-        room = slots[job.spec.gpus_per_replica]
-        if job.refusals:
-            room = room_for(view, job, room)
+        # Jobs of one class have the very same refusals (`node_fit`): asked once.
+        key = job.spec.gpus_per_replica, id(job.refusals) if job.refusals else 0, id(job.fits) if job.fits else 0
+        if (room := slots.get(key)) is None:
+            gpus = job.spec.gpus_per_replica
+            if gpus not in usable:
+                usable[gpus] = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
+            room = slots[key] = _new_workers(usable[gpus], job)
         if room < job.spec.min_replicas and not job.is_canceling:
-            impossible[job.spec.job_id] = _impossible(view, job, room)
+            room += _only_at_work(view, job)
+            if room < job.spec.min_replicas:
+                impossible[job.spec.job_id] = _impossible(view, job, room)
     return (without_jobs(view, impossible.keys()) if impossible else view), impossible
 
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
     """Return what the placement lacks of the allocation."""
     reasons = {
-        job_id: _no_room(view, job_id, size, placed)
+        job_id: no_room(view, job_id, size, placed)
         for job_id, size in replicas.items()
         if (placed := len(placement.get(job_id, ()))) < size
     }
@@ -54,8 +61,17 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
     caps = {job_id: (len(placement[job_id]), why) for job_id, why in reasons.items() if job_id in placement}
     return Shortfall(
         reasons=reasons,
-        left_out={job_id: reasons.get(job_id) or _no_room(view, job_id) for job_id in waiting},
+        left_out={job_id: reasons.get(job_id) or no_room(view, job_id) for job_id in waiting},
         caps=caps,
+    )
+
+
+def capped_at(sizes: Mapping[str, tuple[int, Reason]]) -> Shortfall:
+    """Return what lacks of an allocation where jobs can have so many workers at the most, or none, and why."""
+    return Shortfall(
+        reasons={job_id: why for job_id, (_, why) in sizes.items()},
+        left_out={job_id: why for job_id, (size, why) in sizes.items() if not size},
+        caps={job_id: (size, why) for job_id, (size, why) in sizes.items() if size},
     )
 
 
@@ -68,17 +84,21 @@ def with_caps(view: ClusterState, caps: Mapping[str, int]) -> ClusterState:
     """Return the view in which these jobs want no more than that: the rest is for others."""
     if not caps:
         return view
-    jobs = dict(view.jobs)
-    for job_id, size in caps.items():
-        spec = jobs[job_id].spec
-        spec = replace(spec, max_replicas=size, requested_replicas=min(spec.requested, size))
-        jobs[job_id] = replace(jobs[job_id], spec=spec)
-    return replace(view, jobs=jobs)
+    capped = {job_id: capped_job(view.jobs[job_id], size) for job_id, size in caps.items()}
+    return replace(view, jobs={**view.jobs, **capped})
+
+
+def capped_job(job: Job, size: int) -> Job:
+    """Return a job that wants so many workers at the most."""
+    spec = replace(job.spec, max_replicas=size, requested_replicas=min(job.spec.requested, size))
+    return replace(job, spec=spec)
 
 
 def _no_easier_to_place(view: ClusterState, roomless: Set[str], placement: Placement) -> Set[str]:
     """Return the jobs that found no room, and those that wait behind one of them and are no easier to place."""
     # What shuts out a job that nodes refuse need not shut out any other; closed nodes refuse all.
+    if view.scarce:
+        return roomless
     closed = view.closed_nodes.keys()
     specs = [job.spec for job_id in roomless if not ((job := view.jobs[job_id]).refusals.keys() - closed)]
     shapes = {(spec.gpus_per_replica, spec.min_replicas, spec.priority) for spec in specs}
@@ -103,7 +123,8 @@ def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
     )
 
 
-def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> Reason:
+def no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> Reason:
+    """Return why a job has fewer workers than that; 0: than its minimum, and none."""
     job = view.jobs[job_id]
     cause = NoneFree(
         workers=size or job.spec.min_replicas,
@@ -114,13 +135,28 @@ def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) ->
     return Runs(workers=placed, why=(cause,)) if placed else Waits(why=(cause,))
 
 
-def room_for(view: ClusterState, job: Job, slots: int) -> int:
-    """Return how many workers of the job its pool could hold, were it empty; without refusals it would be `slots`."""
-    at_work = Counter(job.workers.values())
-    for name in job.refusals:
-        if (node := view.nodes.get(name)) is not None:
-            slots -= max(0, node.usable_gpus // job.spec.gpus_per_replica - max(at_work[name], job.fits.get(name, 0)))
-    return slots
+def room_for(view: ClusterState, job: Job) -> int:
+    """Return how many workers of the job its pool could hold, were it empty."""
+    gpus = job.spec.gpus_per_replica
+    slots = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
+    return _new_workers(slots, job) + _only_at_work(view, job)
+
+
+def _new_workers(slots: Mapping[str, int], job: Job) -> int:
+    """Return how many workers of the job its pool would take, were it empty; `slots` is node -> by its GPUs alone."""
+    fits = [(name, most) for name, most in job.fits.items() if name in job.refusals]
+    refused = sum([slots.get(name, 0) for name in job.refusals])
+    return sum(slots.values()) - refused + sum(min(slots.get(name, 0), most) for name, most in fits)
+
+
+def _only_at_work(view: ClusterState, job: Job) -> int:
+    """Return how many workers of the job are at work where it would get none, and may stay."""
+    count = 0
+    for name, workers in Counter(job.workers.values()).items():
+        if name in job.refusals and (node := view.nodes.get(name)) is not None:
+            slots = node.usable_gpus // job.spec.gpus_per_replica
+            count += max(0, min(workers, slots) - job.fits.get(name, 0))
+    return count
 
 
 def largest_refusal(view: ClusterState, job: Job) -> Refused:

@@ -4,12 +4,13 @@ Rules: pure, the time is a parameter; the workers at work on a closed node stay,
 node is silent that does not answer, or says fewer GPUs than its workers hold: a kubelet or a device plugin that starts
 anew says none for a moment, while all pods run. After `node_grace_s` what it says is believed, and one that says
 nothing counts as lost; while most nodes of a pool are silent at once, none does, however long it lasts: it is what
-they share that is believed ill, the control plane or a driver.
+they share that is believed ill, the control plane or a driver. A worker whose GPU has been sick for as long moves, and
+no other of its job: a plan looks at the job without it, and gives it the place to which it would move another.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 from msgspec.structs import replace
@@ -17,10 +18,10 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
-from voda.domain.plan import Plan
+from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.nodes import Cordoned, FewerGpus, NodeRefusal, NotAnswering
 from voda.domain.state import ClusterState
-from voda.events.observations import WorkerExited
+from voda.events.observations import CONTESTED_AGAIN, WorkerExited
 
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
@@ -42,22 +43,49 @@ def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
         return view
     rooms = {name: _room_for(view.nodes[name], held.get(name, 0), why) for name, why in closed.items()}
     jobs = {
-        job_id: job if job.is_canceling else replace(job, refusals={**job.refusals, **closed}, fits=_open(job, closed))
+        job_id: job if job.is_canceling else replace(job, refusals=_closed(job, closed), fits=_open(job, closed))
         for job_id, job in view.jobs.items()
     }
     return replace(view, nodes={**view.nodes, **rooms}, jobs=jobs, closed_nodes=closed)
 
 
+def without_sick_workers(view: ClusterState, now: float) -> ClusterState:
+    """Return the view without the workers that are to have other GPUs."""
+    left = {
+        job_id: replace(job, workers={index: node for index, node in job.workers.items() if index not in sick})
+        for job_id, job in view.jobs.items()
+        if (sick := _sick(job, view, now))
+    }
+    return replace(view, jobs={**view.jobs, **left}) if left else view
+
+
+def with_sick_moved(view: ClusterState, placement: Placement, now: float) -> Placement:
+    """Return a plan of as many workers on each node in which sick ones move instead of others."""
+    moved: dict[str, tuple[str, ...]] = {}
+    for job_id, job in view.jobs.items():
+        nodes = [*placement.get(job_id, ())]
+        for index in _sick(job, view, now):
+            stays = index < len(nodes) and nodes[index] == job.workers[index]
+            others = (other for other, node in job.workers.items() if other < len(nodes) and node != nodes[other])
+            for other in [each for each in others if stays and job.workers[each] == nodes[index]][:1]:
+                nodes[index], nodes[other] = nodes[other], nodes[index]
+                moved[job_id] = tuple(nodes)
+    # Of cells each worker has its own.
+    return {**placement, **moved} if moved and view.cells is None else placement
+
+
 def grace_ends_at(view: ClusterState, now: float) -> float:
-    """Return when the next silent node with workers counts as lost; infinite where none does without another fact."""
+    """Return when the next silent node with workers, or sick GPU, counts as lost; infinite: only a fact can."""
     if view.is_mostly_silent:
         return math.inf
     grace_s = view.settings.node_grace_s
     ends = {name: since + grace_s for name, since in view.silent_since.items() if since + grace_s > now}
+    sick_at = (gpu.since + grace_s for job in view.jobs.values() for gpu in job.sick_gpus.values())
+    first = min((at for at in sick_at if at > now), default=math.inf)
     if not ends:
-        return math.inf
+        return first
     at_work = {node for job in view.jobs.values() for node in job.workers.values()}
-    return min((at for name, at in ends.items() if name in at_work), default=math.inf)
+    return min([first, *(at for name, at in ends.items() if name in at_work)])
 
 
 def has_lost_place(
@@ -83,7 +111,11 @@ def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> NodeRe
         return None
     since = view.silent_since.get(node.name)
     if since is not None and (view.is_mostly_silent or now < since + view.settings.node_grace_s):
-        return FewerGpus(gpus=node.gpus, held=held) if node.is_ready else NotAnswering()
+        if not node.is_ready:
+            return NotAnswering()
+        # Once those with sick GPUs count no more, it may have enough.
+        if node.own_gpus < held:
+            return FewerGpus(gpus=node.gpus, held=held)
     return Cordoned() if node.is_ready and not node.is_schedulable else None
 
 
@@ -100,6 +132,11 @@ def _held_gpus(view: ClusterState) -> Mapping[str, int]:
     return held
 
 
+def _closed(job: Job, closed: Mapping[str, NodeRefusal]) -> Mapping[str, NodeRefusal]:
+    """Return why nodes refuse a job; one and the same mapping where it is closed nodes alone."""
+    return {**job.refusals, **closed} if job.refusals else closed
+
+
 def _open(job: Job, closed: Mapping[str, NodeRefusal]) -> Mapping[str, int]:
     """Return how many workers of a job have room on nodes that are not closed, where that is known."""
     return {name: number for name, number in job.fits.items() if name not in closed}
@@ -108,3 +145,14 @@ def _open(job: Job, closed: Mapping[str, NodeRefusal]) -> Mapping[str, int]:
 def _room_for(node: Node, held: int, why: NodeRefusal) -> Node:
     gpus = min(held, node.own_gpus) if isinstance(why, Cordoned) else held
     return replace(node, gpus=Gpus(gpus), foreign_gpus=Gpus(0), is_ready=True, is_schedulable=True)
+
+
+def _sick(job: Job, view: ClusterState, now: float) -> Collection[int]:
+    """Return the workers of a job that are to have other GPUs; one that begins only once keeps its own."""
+    if not (job.sick_gpus and job.spec.is_restartable) or view.is_mostly_silent:
+        return ()
+    late = (item for item in job.sick_gpus.items() if item[1].reason != CONTESTED_AGAIN)
+    sick = ((index, gpu.since) for index, gpu in late if index in job.workers)
+    # Its node may have said that it has fewer a moment before.
+    since = {index: min(at, view.silent_since.get(job.workers[index], at)) for index, at in sick}
+    return [index for index, at in since.items() if now >= at + view.settings.node_grace_s]

@@ -5,20 +5,21 @@ the GPUs that are left. On the nodes, no class has less room for those below it,
 Where all priorities are equal, nothing of this shows. See docs/adr/0018.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
-from voda.domain.node import Node
 from voda.domain.plan import Allocation, Placement
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
 from voda.placement import Placer
+from voda.placement.order import per_node
+from voda.placement.scarce import ScarceResources
+from voda.planner.fair_share import allocate_fairly
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
 
@@ -28,8 +29,12 @@ _MOST_SPLITS: Final = 8
 
 def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
     """Return the policy's answer for every ready job, less the growths that do not pay."""
+
+    def allocate_class(of_class: ClusterState) -> Allocation:
+        return allocate_fairly(of_class, policy, now, lambda part: _allocate_jobs(part, policy, now))
+
     if len(view.priorities) <= 1:
-        return _allocate_class(view, policy, now)
+        return allocate_class(view)
     classes = _classes(view)
     replicas: dict[str, int] = {}
     reasons: dict[str, Reason] = {}
@@ -40,7 +45,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         jobs = classes.pop(0) if free_gpus else {job_id: job for jobs in classes for job_id, job in jobs.items()}
         if not free_gpus:
             classes.clear()
-        answer = _allocate_class(replace(view, jobs=jobs, capacity_limit_gpus=free_gpus), policy, now)
+        answer = allocate_class(replace(view, jobs=jobs, capacity_limit_gpus=free_gpus))
         for job_id, size in answer.replicas.items():
             lost = not size or size < len(view.plan.placement.get(job_id, ()))
             reason = answer.reasons[job_id]
@@ -59,15 +64,20 @@ def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: 
     more GPUs in one of the two placements decides. So no class has less than without those below it, unless one above
     it has more.
     """
+
     if len(view.priorities) <= 1:
         return placer.place(view, replicas, now)
-    return _place(view, replicas, placer, now, splits=_MOST_SPLITS)
+    return _place(view, replicas, lambda part, sizes: placer.place(part, sizes, now), splits=_MOST_SPLITS)
 
 
 def _place(
-    view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float, *, splits: int
+    view: ClusterState,
+    replicas: Mapping[str, int],
+    place_class: Callable[[ClusterState, Mapping[str, int]], Placement],
+    *,
+    splits: int,
 ) -> dict[str, tuple[str, ...]]:
-    together = dict(placer.place(view, replicas, now))
+    together = dict(place_class(view, replicas))
     below = _below_short(view, replicas, together)
     if not below or not splits:
         return together
@@ -75,8 +85,8 @@ def _place(
     highest = below[:splits][-1]
     lower = {job_id: size for job_id, size in replicas.items() if view.jobs[job_id].spec.priority <= highest}
     upper = {job_id: size for job_id, size in replicas.items() if job_id not in lower}
-    apart = _place(view, upper, placer, now, splits=splits - 1)
-    apart |= placer.place(replace(view, nodes=_less(view, apart)), lower, now)
+    apart = _place(view, upper, place_class, splits=splits - 1)
+    apart |= place_class(on_the_rest(view, apart), lower)
     return max(together, apart, key=lambda placement: _class_gpus(view, replicas, placement))
 
 
@@ -88,7 +98,7 @@ def _classes(view: ClusterState) -> list[dict[str, Job]]:
     return list(classes.values())
 
 
-def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocation:
+def _allocate_jobs(view: ClusterState, policy: Policy, now: float) -> Allocation:
     answer = policy.allocate(view, now)
     if not view.settings.heeds_resize_cost:
         return answer
@@ -111,14 +121,16 @@ def _below_short(view: ClusterState, replicas: Mapping[str, int], placement: Pla
     )
 
 
-def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
-    """Return the nodes without the GPUs of these jobs."""
-    nodes = dict(view.nodes)
+def on_the_rest(view: ClusterState, placed: Placement) -> ClusterState:
+    """Return the view in which nodes have what these jobs leave."""
+    nodes, scarce = dict(view.nodes), ScarceResources(view.scarce)
     for job_id, workers in placed.items():
-        gpus = view.jobs[job_id].spec.gpus_per_replica
-        for name, count in Counter(workers).items():
-            nodes[name] = replace(nodes[name], foreign_gpus=nodes[name].foreign_gpus + count * gpus)
-    return nodes
+        job, counts = view.jobs[job_id], per_node(workers)
+        scarce.take_all(job, counts)
+        for name, count in counts.items():
+            foreign = nodes[name].foreign_gpus + count * job.spec.gpus_per_replica
+            nodes[name] = replace(nodes[name], foreign_gpus=foreign)
+    return replace(view, nodes=nodes, scarce=scarce.left)
 
 
 def _class_gpus(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[Gpus]:

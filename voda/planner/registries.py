@@ -1,6 +1,6 @@
-"""Where a decision gets its deciders from: policies and placers by name, and cells where a pool has virtual clusters.
+"""Where a decision gets its deciders from: policies and placers by name, and the wings.
 
-Rule: here alone the planner meets its wing of virtual clusters.
+Rule: here alone the planner meets its wings.
 """
 
 from collections.abc import Callable, Set
@@ -13,13 +13,22 @@ from voda.domain.settings import Settings
 from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import PLACERS, Placer
-from voda.planner.candidates import CellDecider
+from voda.planner.candidates import candidates_of
 from voda.planner.decide import changes, decide
+from voda.planner.feasibility import feasible_view
+from voda.planner.fit.node_rules import KubernetesRules
+from voda.planner.sharing import SpareGpus, share_gpus
 from voda.planner.virtual_clusters import CellPlanner
-from voda.policies import POLICIES, Policy
+from voda.planner.wings import CellDecider, Wings
+from voda.policies import POLICIES, Policy, gives_as_requested
 
 Decide = Callable[[ClusterState, Policy, float], Plan]
 """State, policy and time (seconds since the epoch) -> the plan that would follow the one in force."""
+
+
+def all_wings(in_cells: CellDecider | None = None) -> Wings:
+    """Return the wings that every decision has, and what decides in cells."""
+    return Wings(in_cells=in_cells, share_gpus=share_gpus, nodes=KubernetesRules())
 
 
 class Registries(Struct, frozen=True, kw_only=True):
@@ -39,7 +48,8 @@ class Registries(Struct, frozen=True, kw_only=True):
     def decider(self, state: ClusterState, *, cause: str) -> Decide:
         """Return what decides on a pool by its placer, whichever policy it is given."""
         placer = self.placer(state.settings, state.plan)
-        return lambda view, policy, now: decide(view, policy, placer, now, cause=cause, in_cells=self.in_cells)
+        wings = all_wings(self.in_cells)
+        return lambda view, policy, now: decide(view, policy, placer, now, cause=cause, wings=wings)
 
 
 def redecide(
@@ -51,3 +61,15 @@ def redecide(
     """
     plan = registries.decider(state, cause=cause)(state, registries.policy(state.settings, state.plan), now)
     return changes(state.plan, plan, undecided)
+
+
+def spare_for_pods(
+    view: ClusterState, now: float, policies: Callable[[str], Policy] = POLICIES.choose
+) -> SpareGpus | None:
+    """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it; None: its
+    policy lets no job shrink.
+    """
+    if gives_as_requested(first_known(policies, view.settings.policy, view.plan.policy)):
+        return None
+    possible, _ = feasible_view(candidates_of(view, now, fitted=all_wings().nodes.shown).view)
+    return SpareGpus(possible)

@@ -5,6 +5,8 @@ pay by GPUs that a job needs again for the next try of its program, if it is und
 """
 
 from collections.abc import Mapping, Set
+from itertools import compress, repeat
+from operator import gt
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus, total
@@ -50,9 +52,11 @@ def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> d
     """Return job id -> why it stays as it is."""
     in_force = view.plan.placement
     unpaid: dict[str, GrowthUnpaid] = {}
-    for job_id, size in wanted.items():
-        before = len(in_force.get(job_id, ()))
-        if 0 < before < size and _is_settled(view, job_id):
+    # Nearly no job grows.
+    sizes = map(len, map(in_force.get, wanted, repeat(())))
+    for job_id in compress(wanted, map(gt, wanted.values(), sizes)):
+        before, size = len(in_force.get(job_id, ())), wanted[job_id]
+        if before and _is_settled(view, job_id):
             estimate = view.estimates.get(job_id, _UNKNOWN)
             saved_s = _saved_s(estimate, before, size)
             if saved_s is not None and saved_s <= estimate.resize_cost_s:

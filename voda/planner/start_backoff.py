@@ -21,11 +21,13 @@ from voda.backoff import delay_s
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
 from voda.domain.reasons.nodes import Said
-from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
+from voda.domain.reasons.stalls import Attaching, NoneAtWork, Stuck, StuckCause
 from voda.domain.state import ClusterState
 from voda.events.decisions import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
 
+_ATTACHING_S: Final = 600.0
+"""So long kube-scheduler waits for devices to be attached, by default; then it chooses others."""
 _ROUNDING_S: Final = 1e-3
 LONGEST_S: Final = 3_600.0
 """Longest delay, unless the time-out itself is longer."""
@@ -90,13 +92,16 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
     """Yield GPUs of no use; perhaps without those that have been planned for their jobs since `by`, or later."""
     absent: list[tuple[Job, tuple[str, ...]]] = []
     jobs = view.jobs
-    for job_id, nodes in view.plan.placement.items():
-        job = jobs.get(job_id)
-        # Nearly all jobs are at work.
-        if job is None or (job.workers and job.obstacle is None) or job.is_canceling or job.is_halted:
+    # Nearly all jobs are at work.
+    others = {job_id for job_id, job in jobs.items() if not job.workers or job.obstacle is not None}
+    for job_id in filter(others.__contains__, view.plan.placement if others else ()):
+        job, nodes = jobs[job_id], view.plan.placement[job_id]
+        if job.is_canceling or job.is_halted:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
+            if isinstance(job.obstacle.reason, Attaching):
+                since += _ATTACHING_S
             yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
         elif (
             not job.workers

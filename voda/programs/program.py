@@ -78,6 +78,8 @@ class Program:
     priority: int | None = field(default=None, kw_only=True)
     """Higher goes first, whatever the policy."""
     epochs: int | None = field(default=None, kw_only=True)
+    restartable: str = field(default="", kw_only=True)
+    """never: once it has begun, it is neither stopped for others nor begun again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ ENV_FILE: Final = "voda.dev/env-from-file."
 INTERPRETER: Final = "voda.dev/interpreter"
 """Annotation: the Python that runs the program, as whoever submitted it on this machine was told."""
 
+NVIDIA: Final = "nvidia.com/gpu"
 SHARE_CORE: Final = "elasticgpu.io/gpu-core"
 """Resource: hundredths of the compute of a GPU."""
 SHARE_MEMORY: Final = "elasticgpu.io/gpu-memory"
@@ -47,6 +48,8 @@ class ProgramJob:
     most: int = 1
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
+    gpu_resource: str = NVIDIA
+    """By which a pod asks for them."""
     gpu_milli: int = 0
     """Of a part of one GPU in place of whole ones: thousandths of its compute."""
     gpu_memory_mib: int = 0
@@ -184,10 +187,8 @@ def _image(job: ProgramJob) -> dict[str, Any]:
 
 def _resources(job: ProgramJob) -> dict[str, Any]:
     limits = {SHARE_CORE: job.gpu_milli // MILLI_PER_CORE, SHARE_MEMORY: job.gpu_memory_mib}
-    if not any(limits.values()):
-        limits = {"nvidia.com/gpu": job.gpus_per_worker}
     asked = {name: amount for name, amount in limits.items() if amount}
-    return {"resources": {"limits": asked}} if asked else {}
+    return {"resources": {"limits": asked or {job.gpu_resource: job.gpus_per_worker}}}
 
 
 def _run_policy(job: ProgramJob) -> dict[str, Any]:

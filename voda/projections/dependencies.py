@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.job_array import ArrayTask, indices_of
+from voda.domain.reasons.requests import EndUnknown, NotCompleted, TasksMissing, Unmet
+from voda.events.message_pack import append_map
 
 _MOST_ENDS: Final = 10_000
 _MOST_IDLE: Final = 1_000
 """Arrays without a live task that wait for more tasks; the oldest ones beyond these count as ended."""
-_FAILURES: Final = {Phase.FAILED: "failed", Phase.CANCELED: "was canceled"}
+_ARRAY_OF_TWO: Final = b"\x92"
 
 
 class LiveArray(Struct, kw_only=True):
@@ -27,8 +29,8 @@ class LiveArray(Struct, kw_only=True):
 
     live: dict[str, None] = {}
     """Job ids."""
-    failure: str = ""
-    """The first task that did not complete: `sweep-3 failed`."""
+    failure: NotCompleted | None = None
+    """The first task that did not complete."""
     indices: str
     """Of all tasks: `0-99`."""
     seen: dict[int, None] = {}
@@ -46,22 +48,28 @@ class LiveArray(Struct, kw_only=True):
         return not self.is_canceled and index not in self.seen
 
 
+_State = tuple[dict[str, LiveArray], dict[str, Unmet | None]]
+
+
 class Dependencies:
     """Follows the ends of jobs; it is asked and changed by the live cluster alone."""
 
     def __init__(self, is_live: Callable[[str], bool]) -> None:
         self._is_live = is_live
         self._arrays: dict[str, LiveArray] = {}
-        self._ends: dict[str, str] = {}
-        """Key of a dependency -> why it did not complete; empty: it completed."""
+        self._ends: dict[str, Unmet | None] = {}
+        """Key of a dependency -> why it did not complete; None: it completed."""
         self._waiting: dict[str, dict[str, None]] = {}
         """Key of a dependency -> jobs that wait for it: an index of `Job.waits_for`."""
 
     def dump(self) -> bytes:
-        return msgspec.msgpack.encode((self._arrays, self._ends))
+        buffer = bytearray(_ARRAY_OF_TWO)
+        append_map(buffer, self._arrays)
+        append_map(buffer, self._ends)
+        return bytes(buffer)
 
     def load(self, state: bytes) -> None:
-        self._arrays, self._ends = msgspec.msgpack.decode(state, type=tuple[dict[str, LiveArray], dict[str, str]])
+        self._arrays, self._ends = msgspec.msgpack.decode(state, type=_State)
         self._waiting = {}
 
     def add(self, spec: JobSpec) -> None:
@@ -89,12 +97,14 @@ class Dependencies:
         job_id, array = job.spec.job_id, job.spec.array
         for dependency in job.waits_for:
             self._waiting.get(dependency.key, {}).pop(job_id, None)
-        failure = f"{job_id} {_FAILURES[phase]}" if phase in _FAILURES else ""
+        failure = None
+        if phase in (Phase.FAILED, Phase.CANCELED):
+            failure = NotCompleted(job=job_id, is_canceled=phase is Phase.CANCELED)
         yield from self._note(job_id, failure)
         if array is None or (tasks := self._arrays.get(array.array_id)) is None:
             return
         tasks.live.pop(job_id, None)
-        is_first = bool(failure) and not tasks.failure
+        is_first = failure is not None and tasks.failure is None
         tasks.failure = tasks.failure or failure
         key = f"array {array.array_id}"
         if tasks.has_ended:
@@ -108,13 +118,13 @@ class Dependencies:
     def _end_idle(self) -> Iterator[str]:
         idle = [array_id for array_id, array in self._arrays.items() if not array.live]
         for array_id in idle[:-_MOST_IDLE]:
-            failure = self._arrays.pop(array_id).failure or "not all tasks came"
+            failure = self._arrays.pop(array_id).failure or TasksMissing(array="")
             yield from self._note(f"array {array_id}", failure)
 
     def resolved(self, job: Job) -> Job:
         """Return a job without the dependencies that are met by now, and with the one that cannot be met any more."""
         left: list[Dependency] = []
-        never = ""
+        never: Unmet | None = None
         for dependency in job.waits_for:
             is_open, failure = self._state(dependency)
             if dependency.condition == "any":
@@ -126,21 +136,27 @@ class Dependencies:
             return job
         return replace(job, waits_for=tuple(left), unsatisfiable=never)
 
-    def _state(self, dependency: Dependency) -> tuple[bool, str]:
+    def _state(self, dependency: Dependency) -> tuple[bool, Unmet | None]:
         """Return whether what is waited for is live, and why it can no longer complete."""
         tasks = self._arrays.get(dependency.job_id) if dependency.array else None
         if tasks is not None:
-            return True, tasks.failure and f"{tasks.failure}, of {dependency.target}"
+            return True, _of_target(tasks.failure, dependency)
         if not dependency.array and self._is_live(dependency.job_id):
-            return True, ""
-        failure = self._ends.get(dependency.key)
-        if failure is None:
-            return False, f"{dependency.target} ended too long ago to know how"
-        return False, failure and (f"{failure}, of {dependency.target}" if dependency.array else failure)
+            return True, None
+        if dependency.key not in self._ends:
+            return False, EndUnknown(target=dependency.target)
+        return False, _of_target(self._ends[dependency.key], dependency)
 
-    def _note(self, key: str, failure: str) -> Iterator[str]:
+    def _note(self, key: str, failure: Unmet | None) -> Iterator[str]:
         self._ends.pop(key, None)
         self._ends[key] = failure
         if len(self._ends) > _MOST_ENDS:
             del self._ends[next(iter(self._ends))]
         yield from self._waiting.pop(key, ())
+
+
+def _of_target(failure: Unmet | None, dependency: Dependency) -> Unmet | None:
+    """Return a failure with the array that was waited for, as its user may name it."""
+    if isinstance(failure, NotCompleted | TasksMissing) and dependency.array:
+        return replace(failure, array=dependency.target)
+    return failure

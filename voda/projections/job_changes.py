@@ -20,9 +20,11 @@ from voda.domain.job import (
     JobSpec,
     Obstacle,
     Phase,
+    SickGpu,
     StartBackoff,
+    VainDisplacement,
 )
-from voda.domain.reasons.nodes import Said
+from voda.domain.node import Node
 from voda.domain.reasons.outcomes import is_refused
 from voda.events import types as facts
 from voda.events.types import JobChanged
@@ -38,6 +40,7 @@ JobPatch = (
     | facts.WorkerStarted
     | facts.WorkerExited
     | facts.JobStalled
+    | facts.WorkerGpuSick
     | facts.JobBackedOff
     | facts.ActionFailed
     | facts.JobRegistered
@@ -59,12 +62,19 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
         case facts.JobProgressed():
             return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
         case facts.WorkerStarted():
-            return _start_workers(job, fact.workers, now)
+            job = _start_workers(job, fact.workers, now)
+            is_settled = job.has_displaced and len(job.workers) >= len(planned)
+            return replace(job, has_displaced=False) if is_settled else job
         case facts.WorkerExited():
             job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
+            if fact.is_over_limit:
+                job = replace(job, evictions_for_limits=job.evictions_for_limits + 1)
             return _exit_workers(job, fact.workers, fact.cause, now, planned)
         case facts.JobStalled():
             return replace(job, obstacle=_obstacle(fact, now), done=_still_done(job, fact))
+        case facts.WorkerGpuSick():
+            sick = {**job.sick_gpus, fact.worker: SickGpu(fact.gpu, fact.reason, now, fact.other)}
+            return replace(job, sick_gpus=sick) if fact.reason else _without_sick(job, (fact.worker,))
         case facts.JobBackedOff():
             return replace(job, backoff=_backoff(fact, now))
         case facts.ActionFailed():
@@ -74,37 +84,47 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
         case facts.JobChanged():
             stays = bool(planned or job.workers or job.waits_for or job.first_started_at is not None)
             spec = respecified(job.spec, replace(fact, to_pool=None) if stays else fact)
-            return replace(job, spec=spec, refusals={}, fits={}, backoff=None)
+            job = job if fact.gpus_per_replica is None else charge(job, now)
+            if _asks(spec) == _asks(job.spec):
+                return replace(job, spec=spec, backoff=job.backoff if spec.priority == job.spec.priority else None)
+            return replace(job, spec=spec, refusals={}, fits={}, backoff=None, displaced_in_vain=None)
         case facts.JobCancelRequested():
-            return replace(job, is_canceling=True)
+            return replace(job, is_canceling=True, is_killed=job.is_killed or fact.is_kill)
         case facts.JobHaltRequested():
             loss = HALTED if job.workers else job.loss
-            return replace(job, halt_reason=fact.reason or "halted", loss=loss, backoff=None)
+            return replace(job, halt=fact.reason, loss=loss, backoff=None)
         case facts.JobResumeRequested():
             # While it is still planned, no plan has halted it: its workers stay.
             loss = "" if planned and job.loss == HALTED else job.loss
-            return replace(job, halt_reason="", loss=loss, backoff=None)
+            return replace(job, halt=None, loss=loss, backoff=None, displaced_in_vain=None)
         case facts.JobQueueLevelChanged():
             return replace(job, queue_level=fact.queue_level, queued_since=now)
         case _:
             assert_never(fact)
 
 
-def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
-    """Return a live job that a plan places or releases.
+def replanned_job(job: Job, fact: facts.PlanAdopted, *, has_displaced: bool = False) -> Job:
+    """Return a live job that a plan places or releases; the very job where nothing changes.
 
-    One from which a drain takes the GPUs is not preempted, nor is one that nodes refuse.
+    One from which a drain takes the GPUs is not preempted, nor is one that nodes refuse. `has_displaced`: others leave
+    nodes for it by this plan.
     """
-    if job.spec.job_id in fact.placed:
+    is_placed = job.spec.job_id in fact.placed
+    if (displaced := has_displaced or (is_placed and job.has_displaced)) != job.has_displaced:
+        job = replace(job, has_displaced=displaced)
+    if is_placed:
         return replace(job, loss="") if job.loss in (DRAINED, REFUSED) else job
     reason = fact.reasons.get(job.spec.job_id)
     loss = DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else REFUSED if is_refused(reason) else ""
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 
-def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
-    """Return a live job that a node refuses, or refuses no more; the very job where nothing changes."""
-    reason = Said(text=fact.reason) if fact.reason else None if fact.fits is None else job.refusals.get(fact.node)
+def refused_job(job: Job, fact: facts.WorkerRefused, nodes: Mapping[str, Node], openings: int) -> Job:
+    """Return a live job that a node refuses, or refuses no more; the very job where nothing changes.
+
+    `nodes` are those of its pool, of which so many `openings` are known (`ClusterState.opened`).
+    """
+    reason = fact.reason if fact.reason is not None or fact.fits is None else job.refusals.get(fact.node)
     if reason is None and fact.node not in job.refusals:
         return job
     refusals = {node: why for node, why in job.refusals.items() if node != fact.node}
@@ -113,7 +133,22 @@ def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
         refusals[fact.node] = reason
     if reason is not None and fact.fits is not None:
         fits[fact.node] = fact.fits
-    return replace(job, refusals=refusals, fits=fits)
+    job = replace(job, refusals=refusals, fits=fits)
+    vain = job.displaced_in_vain
+    if fact.reason is None or not (job.has_displaced or vain):
+        return job
+    refused = {name: nodes[name] for name in refusals if name in nodes}
+    if vain is not None:
+        refused |= {name: node for name, node in vain.refused.items() if name != fact.node}
+    if vain is None or job.has_displaced:
+        vain = VainDisplacement(node=fact.node, why=fact.reason, openings=openings, refused=refused)
+    return replace(job, has_displaced=False, displaced_in_vain=replace(vain, refused=refused))
+
+
+def _without_sick(job: Job, workers: Collection[int]) -> Job:
+    if job.sick_gpus.keys().isdisjoint(workers):
+        return job
+    return replace(job, sick_gpus={index: gpu for index, gpu in job.sick_gpus.items() if index not in workers})
 
 
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:
@@ -148,7 +183,7 @@ def undisturbed_epoch_s(fact: facts.JobProgressed, now: float, changed_at: float
     Args:
         fact: the report.
         now: when it was recorded.
-        changed_at: when the workers changed last, of the changes since the report before; -inf = they did not.
+        changed_at: when the workers changed last, where that may be within the epoch; -inf = it is not.
     """
     is_disturbed = fact.is_raw and fact.epoch_s is not None and now - changed_at < fact.epoch_s
     return None if is_disturbed else fact.epoch_s
@@ -197,7 +232,7 @@ class WorkerChanges(Struct, kw_only=True):
         """Remove workers that have exited; call `begin` first."""
         for index in gone:
             node = self.workers.pop(index, None)
-            if cause == "finished":
+            if cause in facts.LASTING_CAUSES:
                 # A worker that finishes costs the others no restart.
                 self.before.pop(index, None)
             if cause != "migrated":
@@ -249,6 +284,14 @@ def workers_after(job: Job, fact: facts.WorkerStarted | facts.WorkerExited) -> d
     return {index: node for index, node in job.workers.items() if index not in fact.workers}
 
 
+def new_job(spec: JobSpec, now: float) -> Job:
+    """Return a job that is submitted now."""
+    kind = KINDS.get(spec.kind)
+    has_anchor = kind is not None and kind.has_anchor
+    waits_for = tuple(dependency for dependency in spec.after if not dependency.is_met)
+    return Job(spec=spec, submitted_at=now, counted_at=now, waits_for=waits_for, has_anchor=has_anchor)
+
+
 def charge(job: Job, now: float) -> Job:
     """Return the job with its totals carried on to `now`, to be taken whenever its number of replicas changes."""
     span_s = now - job.counted_at
@@ -266,7 +309,7 @@ def charge(job: Job, now: float) -> Job:
 
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
     done = tuple(index for index in job.done if index not in workers)
-    job = replace(charge(job, now), workers={**job.workers, **workers}, last_error="")
+    job = replace(charge(_without_sick(job, workers), now), workers={**job.workers, **workers}, last_error="")
     if job.done_of:
         # With all of them at work again, it may be resized again.
         job = replace(job, done=done, done_of=job.done_of if done or len(job.workers) < job.done_of else 0)
@@ -294,9 +337,11 @@ def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: 
     left = {index: node for index, node in job.workers.items() if index not in gone}
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
     is_halt = bool(job.workers) and not left and cause != "migrated"
-    job = replace(charge(job, now), workers=left, loss=loss)
-    if cause == "finished" and (kind := KINDS.get(job.spec.kind)) is not None and kind.has_lasting_success:
+    job = replace(charge(_without_sick(job, gone), now), workers=left, loss=loss)
+    if cause in facts.LASTING_CAUSES and (kind := KINDS.get(job.spec.kind)) is not None and kind.has_lasting_success:
         size = len(planned) or job.done_of or 1 + max((*job.workers, *gone), default=0)
+        # The plan may have shrunk it just before.
+        size = max(size, *(1 + index for index in gone), job.done_of)
         job = replace(job, done=tuple(sorted({*job.done, *gone})), done_of=size)
     if not is_halt:
         return job
@@ -321,6 +366,12 @@ def _unforced(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
     return "" if planned or job.is_canceling else PREEMPTED
 
 
+def _asks(spec: JobSpec) -> tuple[object, ...]:
+    """Return what the answers of nodes to a job depend on; its priority is none of it."""
+    sizes = spec.min_replicas, spec.max_replicas, spec.requested
+    return spec.pool, spec.virtual_cluster, spec.needs, spec.gpus_per_replica, sizes
+
+
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
     """Return the spec after the change: the request is clamped to the bounds; impossible bounds change nothing."""
     least = fact.min_replicas or spec.min_replicas
@@ -337,4 +388,7 @@ def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
         requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
         priority=spec.priority if fact.priority is None else fact.priority,
         epochs=spec.epochs if fact.epochs is None else fact.epochs,
+        gpus_per_replica=spec.gpus_per_replica if fact.gpus_per_replica is None else fact.gpus_per_replica,
+        launcher_gpus=spec.launcher_gpus if fact.launcher_gpus is None else fact.launcher_gpus,
+        needs=spec.needs if fact.needs is None else fact.needs,
     )

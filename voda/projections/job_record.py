@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
+from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
 from voda.events import types as facts
+from voda.events.event_text import sick_gpus_text
 from voda.events.reason_text import job_text
 from voda.events.records import Data
 from voda.events.stall_text import stall_text
@@ -32,17 +34,46 @@ from voda.projections.job_changes import (
     workers_after,
 )
 
-_MOST_REPORTS: Final = 1_000
-"""Per job, the newest ones; some 75 bytes each, packed."""
+MOST_REPORTS: Final = 1_000
+"""Of a job that can be asked for, the newest ones; the log alone has them."""
+_MARK_EVERY: Final = 100
+_MARKS: Final = MOST_REPORTS // _MARK_EVERY + 1
+MOST_METRICS: Final = 100
+MOST_METRICS_BYTES: Final = 8_192
+"""Of the metrics of one report, and of the latest value of each of a job's; see `metrics_bytes`."""
+_VALUE_BYTES: Final = 8
 
 
-class RecordedReport(Struct, frozen=True, array_like=True, gc=False):
-    epochs_done: float
-    at: float
-    """Seconds since the epoch."""
-    workers: int
-    epoch_s: float | None
-    metrics: Mapping[str, float]
+class ReportMarks(Struct, frozen=True, array_like=True):
+    """Where in the log a job's reports are."""
+
+    count: int = 0
+    """Reports since its submission."""
+    positions: tuple[int, ...] = ()
+    """Of every hundredth report, the newest eleven."""
+
+    def add(self, position: int) -> "ReportMarks":
+        """Return the marks with one more report."""
+        count, positions = self.count + 1, self.positions
+        return ReportMarks(count, positions if count % _MARK_EVERY else (*positions, position)[-_MARKS:])
+
+    @property
+    def after(self) -> int:
+        """Position behind which the newest `MOST_REPORTS` reports are, and few others; 0: behind the submission."""
+        return self.positions[0] if len(self.positions) == _MARKS else 0
+
+
+def change_within_epoch(changed_at: float, epochs_done: float, *, is_since_report: bool) -> float:
+    """Return when the workers changed last where that may be within the epoch that ends now, else -inf.
+
+    An epoch began at the last report, whatever clocks say, unless that one had a part of it done.
+
+    Args:
+        changed_at: when the workers changed last.
+        epochs_done: what the last report said.
+        is_since_report: whether they changed since then.
+    """
+    return changed_at if is_since_report or not float(epochs_done).is_integer() else -math.inf
 
 
 class JobRecord(Struct, kw_only=True, omit_defaults=True):
@@ -54,13 +85,15 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Of the event that submitted it, which holds the manifest: `store.read(submitted_position - 1, 1)`."""
     revision: int
     """Position of the last event that changed the record."""
+    submitted_bytes: int = 0
+    """Of what was submitted, with its manifest; see `submitted_bytes`."""
     finished_at: float | None = None
     planned: tuple[str, ...] = ()
     """Node of each worker, by the plan in force; empty once it has ended."""
     reason: JobReason | None = None
     """Of the last decision about it; once it has ended, why it failed or was canceled."""
-    cancel_reason: str = ""
-    """The reason given with the request to cancel it."""
+    cancel_reason: CancelCause | None = None
+    """Why it is being canceled, or was; None: it is not."""
     launcher: JobLauncher = ""
     """What starts its processes, as the manifest says."""
     interpreter: str = ""
@@ -74,13 +107,14 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     epoch_s: float | None = None
     """Seconds of the last epoch that it timed."""
     metrics: Mapping[str, float] = {}
-    """The latest value of each."""
+    """The latest value of each, within the bounds of one report."""
     reported_at: float | None = None
-    packed: list[bytes] = []
-    """Encoded `RecordedReport`s."""
+    reports: ReportMarks = ReportMarks()
+    """Where in the log its reports are."""
     last_error: str = ""
     """Of the last action on it that failed: which, and why; empty once it succeeded, or another plan has it changed."""
-    last_error_at: float | None = None
+    action_retry_at: float | None = None
+    """When that is tried again, at the latest; None: not known."""
     folder_deleted_at: float | None = None
     """When its output and all else in its folder was deleted; None: it was not."""
     folder_deleted_by: str = ""
@@ -128,9 +162,11 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     @property
     def present_reason(self) -> JobReason | None:
         """Why it has its workers, or none: somebody has canceled or halted it, or that of the last plan."""
-        if self.is_canceling and self.cancel_reason:
-            return Canceled(text=self.cancel_reason)
-        return Halted(text=self.job.halt_reason) if self.is_halted and not self.is_canceling else self.reason
+        if self.is_canceling and self.cancel_reason is not None:
+            return Canceled(why=self.cancel_reason)
+        if self.is_live and self.job.halt is not None and not self.is_canceling:
+            return Halted(by=self.job.halt.by, text=self.job.halt.text)
+        return self.reason
 
     @property
     def explanation(self) -> str:
@@ -143,20 +179,20 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """What keeps a live job from running as planned; empty: nothing."""
         if self.stall is None and self.is_live and len(self.job.workers) != len(self.planned):
             return self.last_error
-        return stall_text(self.stall)
+        return stall_text(self.stall) or (sick_gpus_text(self.job) if self.is_live else "")
+
+    @property
+    def retry_at(self) -> float | None:
+        """When the cluster tries again what holds the job up, at the latest; None: nothing does, or not known."""
+        return self.action_retry_at if self.obstacle and self.obstacle == self.last_error else None
 
     @property
     def is_preempted(self) -> bool:
         """Whether it waits because a plan gave its GPUs to others."""
         return self.job.is_preempted
 
-    @property
-    def reports(self) -> tuple[RecordedReport, ...]:
-        """The newest reports, oldest first; unpacked anew at each call."""
-        return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
-
-    def change(self, fact: JobPatch | facts.ProgramFailed | facts.JobSilent, now: float) -> bool:
-        """Fold a fact about the job, and return whether it concerns the record."""
+    def change(self, fact: JobPatch | facts.ProgramFailed | facts.JobSilent, now: float, position: int) -> bool:
+        """Fold a fact about the job that is at a position of the log, and return whether it concerns the record."""
         if not self.is_live:
             return self._change_ended(fact, now)
         if isinstance(fact, facts.JobStalled):
@@ -172,10 +208,11 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self._hear(fact)
         if isinstance(fact, facts.JobSilent):
             return True
+        done_before = self.job.epochs_done
         self.job = changed_job(self.job, fact, now, self.planned)
         match fact:
             case facts.JobProgressed():
-                self._report(fact, now)
+                self._report(fact, done_before, now, position)
             case facts.WorkerStarted():
                 self._changes_at(now).start(fact.workers)
                 self._count_changes()
@@ -185,7 +222,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
                 self._changes_at(now).exit(fact.workers, fact.cause)
                 self._count_changes()
             case facts.ActionFailed():
-                self.last_error, self.last_error_at = f"{fact.action}: {fact.error}", now
+                self.last_error, self.action_retry_at = f"{fact.action}: {fact.error}", fact.retry_at
             case facts.JobCancelRequested():
                 self.cancel_reason = fact.reason
             case _:
@@ -206,18 +243,16 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=self.job.service_by(now))
         return True
 
-    def _report(self, fact: facts.JobProgressed, now: float) -> None:
+    def _report(self, fact: facts.JobProgressed, done_before: float, now: float, position: int) -> None:
         changed_at = self.changes.changed_at if self.changes is not None else -math.inf
         is_new = self.reported_at is None or changed_at > self.reported_at
-        epoch_s = undisturbed_epoch_s(fact, now, changed_at if is_new else -math.inf)
+        changed_at = change_within_epoch(changed_at, done_before, is_since_report=is_new)
+        epoch_s = undisturbed_epoch_s(fact, now, changed_at)
         if epoch_s is not None:
             self.epoch_s = epoch_s
-        if fact.metrics:
-            self.metrics = {**self.metrics, **fact.metrics}
+        self.metrics = latest_metrics(self.metrics, fact.metrics)
         self.reported_at = now
-        reported = RecordedReport(fact.epochs_done, now, fact.workers, epoch_s, fact.metrics)
-        self.packed.append(msgspec.msgpack.encode(reported))
-        del self.packed[:-_MOST_REPORTS]
+        self.reports = self.reports.add(position)
 
     def plan(self, fact: facts.PlanAdopted, now: float) -> None:
         """Take over what a plan recorded at that instant says about the job."""
@@ -241,12 +276,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, None
         self.next_try, self.next_try_at, self.silent_since = 0, None, None
-        self.reason = Canceled(text=self.cancel_reason) if self.cancel_reason else None
+        self.reason = Canceled(why=self.cancel_reason) if self.cancel_reason is not None else None
         if not isinstance(fact, facts.JobCanceled):
             self.reason = Failed(text=fact.reason) if isinstance(fact, facts.JobFailed) and fact.reason else None
 
     def _forget_error(self) -> None:
-        self.last_error, self.last_error_at = "", None
+        self.last_error, self.action_retry_at = "", None
 
     def _changes_at(self, now: float) -> WorkerChanges:
         if self.changes is None:
@@ -260,13 +295,42 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.resizes, self.migrations = totals.resizes, totals.migrations
 
 
+def metrics_bytes(metrics: Mapping[str, float]) -> int:
+    """Return the bytes of the names, in UTF-8, and of the values."""
+    return sum(len(name.encode()) + _VALUE_BYTES for name in metrics)
+
+
+def latest_metrics(before: Mapping[str, float], reported: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the latest value of each metric within the bounds of one report: those reported last stay."""
+    if not reported:
+        return before
+    latest = {**before, **reported}
+    size = metrics_bytes(latest) if len(latest) > len(before) else 0
+    for name in (*(name for name in before if name not in reported), *reversed(list(reported))):
+        if size <= MOST_METRICS_BYTES and len(latest) <= MOST_METRICS:
+            break
+        size -= metrics_bytes({name: 0.0})
+        del latest[name]
+    return latest
+
+
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
     interpreter = interpreter_of(spec.manifest)
     return JobRecord(
-        job=job, submitted_position=position, revision=position, launcher=_launcher(spec), interpreter=interpreter
+        job=job,
+        submitted_position=position,
+        revision=position,
+        submitted_bytes=submitted_bytes(spec),
+        launcher=_launcher(spec),
+        interpreter=interpreter,
     )
+
+
+def submitted_bytes(spec: JobSpec) -> int:
+    """Return how many bytes a request has with its manifest, encoded; in memory it takes two to five times as much."""
+    return len(msgspec.msgpack.encode(spec))
 
 
 def _launcher(spec: JobSpec) -> JobLauncher:

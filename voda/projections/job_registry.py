@@ -1,12 +1,12 @@
 """Everything a user sees about each job, live and ended.
 
-Rules: folding an event costs O(1), a plan O(jobs placed). Of ended jobs the newest 10,000 records stay; of older ones
-only the index stays. No record holds a manifest: the event at `submitted_position` does.
+Rules: folding an event costs O(1), a plan O(jobs placed). Of ended jobs the newest records stay (`EndedJobs`), of older
+ones only the index. No record holds a manifest or reports: the log does, from `submitted_position` on.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -19,39 +19,37 @@ from msgspec.structs import replace
 from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.events.message_pack import append, append_array, append_map
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobPatch
 from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
-_MOST_ENDED_REPORTS: Final = 200_000
-"""Of all ended jobs together, some 75 bytes each; those of the jobs that ended first are forgotten first."""
+_MOST_ENDED_BYTES: Final = 32 * 1024 * 1024
+"""Of the records of ended jobs, encoded; in memory they take some three times as much."""
 
-_State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]], bytes]
+_State = tuple[list[JobRecord], dict[str, dict[str, int]], dict[str, dict[str, int]], bytes]
+_ARRAY_OF_FOUR: Final = b"\x94"
 
 
 class JobRegistry(Projection):
-    """All jobs, for the API and the CLI; it remembers `most_ended` ended ones."""
+    """All jobs, for the API and the CLI; it remembers `most_ended` ended ones, of `most_ended_bytes` in all."""
 
-    FORMAT: ClassVar[str] = "roster-6"
+    FORMAT: ClassVar[str] = "roster-8"
 
-    def __init__(self, most_ended: int = _MOST_ENDED) -> None:
+    def __init__(self, most_ended: int = _MOST_ENDED, most_ended_bytes: int = _MOST_ENDED_BYTES) -> None:
         self.changed_jobs: set[str] = set()
         """Jobs that the last event changed. Not part of the state."""
         self.arrays = ArrayIndex()
-        self._most_ended = most_ended
         self._records: dict[str, JobRecord] = {}
-        self._ended: dict[str, None] = {}
-        """The ended jobs among the records, in the order of their ends."""
-        self._with_reports: dict[str, None] = {}
-        """Those of them that have reports, in the same order."""
-        self._ended_reports = 0
+        self._ended = EndedJobs(most_ended, most_ended_bytes)
+        """The ended jobs among the records."""
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
         self._index = SubmissionIndex()
         self.names = JobNames()
-        self._live_counts = Counter[str]()
+        self.live = LiveTotals()
 
     def apply(self, event: Event) -> None:
         self.changed_jobs.clear()
@@ -75,10 +73,6 @@ class JobRegistry(Projection):
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""
         return MappingProxyType(self._records)
 
-    def live_count(self, user: str) -> int:
-        """Return how many live jobs the user has."""
-        return self._live_counts[user]
-
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
         return self.names.live(full_name(namespace, name))
@@ -99,19 +93,24 @@ class JobRegistry(Projection):
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes on machines of one byte order."""
-        records, ended, with_reports = list(self._records.values()), list(self._ended), list(self._with_reports)
-        return msgspec.msgpack.encode((records, ended, with_reports, self._undecided, self._index.dump()))
+        buffer = bytearray(_ARRAY_OF_FOUR)
+        append_array(buffer, self._records.values())
+        append_map(buffer, self._ended.dump())
+        append_map(buffer, self._undecided)
+        append(buffer, self._index.dump())
+        return bytes(buffer)
 
     def load(self, state: bytes) -> None:
-        records, ended, with_reports, self._undecided, index = msgspec.msgpack.decode(state, type=_State)
+        records, ended, self._undecided, index = msgspec.msgpack.decode(state, type=_State)
         self._records = {record.spec.job_id: record for record in records}
-        self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
-        self._ended_reports = sum(len(self._records[job_id].packed) for job_id in with_reports)
+        self._ended.load(ended)
         self._index.load(index)
         self.names = JobNames()
-        self._live_counts = Counter(record.spec.user for record in records if record.is_live)
+        self.live = LiveTotals()
         self.arrays = ArrayIndex()
         for record in records:
+            if record.is_live:
+                self.live.add(record.spec.user, record.submitted_bytes)
             self.names.add(record.spec, is_live=record.is_live)
             self.arrays.add(record)
 
@@ -126,29 +125,15 @@ class JobRegistry(Projection):
 
     def _add_ended(self, record: JobRecord) -> None:
         """Remember a job that has just ended, and forget those that ended long ago."""
-        job_id = record.spec.job_id
-        self._ended[job_id] = None
-        if record.packed:
-            self._with_reports[job_id] = None
-            self._ended_reports += len(record.packed)
-        while len(self._ended) > self._most_ended:
-            self._forget(next(iter(self._ended)))
-        while self._ended_reports > _MOST_ENDED_REPORTS:
-            self._forget_reports(next(iter(self._with_reports)))
+        self._ended.add(record.spec.user, record.spec.job_id, len(msgspec.msgpack.encode(record)))
+        for job_id in self._ended.surplus():
+            self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
-        self._forget_reports(job_id)
-        del self._ended[job_id]
         record = self._records.pop(job_id)
+        self._ended.remove(record.spec.user, job_id)
         self.names.forget(record.spec)
         self.arrays.forget(record)
-
-    def _forget_reports(self, job_id: str) -> None:
-        if job_id in self._with_reports:
-            del self._with_reports[job_id]
-            record = self._records[job_id]
-            self._ended_reports -= len(record.packed)
-            record.packed = []
 
 
 def _of_owner(records: Mapping[str, JobRecord], named: str) -> JobRecord | None:
@@ -171,15 +156,20 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
     registry._mark(record, event)
     registry.names.add(record.spec, is_live=True)
     registry.arrays.add(record)
-    registry._live_counts[fact.spec.user] += 1
+    registry.live.add(fact.spec.user, record.submitted_bytes)
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
 
 @JobRegistry.folds
 def _job_changed(registry: JobRegistry, fact: JobPatch | facts.ProgramFailed | facts.JobSilent, event: Event) -> None:
     record = registry._records.get(fact.job_id)
-    if record is not None and record.change(fact, event.recorded_at):
+    had = record.spec.needs if record is not None else None
+    if record is not None and record.change(fact, event.recorded_at, event.position):
         registry._mark(record, event)
+        if record.spec.needs != had and record.is_live:
+            more = len(msgspec.json.encode(record.spec.needs)) - len(msgspec.json.encode(had))
+            record.submitted_bytes += more
+            registry.live.add(record.spec.user, more, jobs=0)
 
 
 @JobRegistry.folds
@@ -189,7 +179,7 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
         return
     record.end(fact, event.recorded_at)
     registry._mark(record, event)
-    registry._live_counts[record.spec.user] -= 1
+    registry.live.remove(record.spec.user, record.submitted_bytes)
     registry.names.end(record.spec)
     registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
     registry._add_ended(record)
@@ -218,6 +208,79 @@ def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) 
         if (record := planned(job_id)) is not None and record.phase is Phase.SUBMITTED:
             record.job = replace(record.job, phase=Phase.WAITING)
             registry._mark(record, event)
+
+
+class LiveTotals:
+    """How many live jobs each user has, and of how many bytes (`submitted_bytes`)."""
+
+    def __init__(self) -> None:
+        self._jobs = Counter[str]()
+        self._bytes = Counter[str]()
+
+    def add(self, user: str, size: int, jobs: int = 1) -> None:
+        """Add jobs of `size` bytes in all."""
+        self._jobs[user] += jobs
+        self._bytes[user] += size
+
+    def remove(self, user: str, size: int, jobs: int = 1) -> None:
+        """Remove jobs of `size` bytes in all."""
+        self.add(user, -size, -jobs)
+        if not self._jobs[user]:
+            del self._jobs[user], self._bytes[user]
+
+    def jobs(self, user: str) -> int:
+        return self._jobs[user]
+
+    def bytes(self, user: str) -> int:
+        return self._bytes[user]
+
+    def users(self) -> Mapping[str, int]:
+        """Return the bytes of each user who has live jobs, read-only and changing with them."""
+        return self._bytes
+
+
+class EndedJobs:
+    """The ended jobs that are remembered, with the bytes of their records.
+
+    Where they are too many or too large, the user who has most of them loses the one that ended first, so that no
+    user's jobs are forgotten for another's.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._of: dict[str, dict[str, int]] = {}
+        """User -> job -> bytes, in the order of their ends."""
+        self._bytes: dict[str, int] = {}
+        """User -> of all of these jobs."""
+
+    def add(self, user: str, job_id: str, size: int) -> None:
+        """Add a job that has just ended."""
+        self._of.setdefault(user, {})[job_id] = size
+        self._bytes[user] = self._bytes.get(user, 0) + size
+
+    def remove(self, user: str, job_id: str) -> None:
+        jobs = self._of[user]
+        self._bytes[user] -= jobs.pop(job_id)
+        if not jobs:
+            del self._of[user], self._bytes[user]
+
+    def surplus(self) -> Iterator[str]:
+        """Yield the jobs to be forgotten, one after the other; each is to be removed before the next."""
+        while sum(map(len, self._of.values())) > self._most:
+            user = max(self._of, key=lambda user: len(self._of[user]))
+            yield next(iter(self._of[user]))
+        while sum(self._bytes.values()) > self._most_bytes:
+            # The only job of a user, however large its record, has perhaps just ended.
+            several = [user for user, jobs in self._of.items() if len(jobs) > 1]
+            yield next(iter(self._of[max(several or self._bytes, key=self._bytes.__getitem__)]))
+
+    def dump(self) -> Mapping[str, Mapping[str, int]]:
+        return self._of
+
+    def load(self, state: dict[str, dict[str, int]]) -> None:
+        self._of = state
+        self._bytes = {user: sum(jobs.values()) for user, jobs in state.items()}
 
 
 _TAIL: Final = 8_192

@@ -6,7 +6,7 @@ costs O(jobs placed).
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -15,17 +15,21 @@ from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
-from voda.domain.settings import Settings, patched
+from voda.domain.reasons.requests import Unmet
+from voda.domain.settings import Settings
 from voda.domain.state import ClusterState, Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.events.message_pack import append, append_structs
 from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, refused_job, replanned_job
+from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, new_job, refused_job, replanned_job
 from voda.projections.learning import Learning
 from voda.projections.pool_changes import LivePool
 from voda.projections.shares import ShareAccounts
+
+_ARRAY_OF_FOUR: Final = b"\x94"
 
 
 class LiveCluster(Projection):
@@ -60,13 +64,14 @@ class LiveCluster(Projection):
         pool = self._pool_of.get(job_id)
         return pool.jobs[job_id] if pool else None
 
-    def unsatisfiable(self, pool: str) -> Mapping[str, str]:
+    def unsatisfiable(self, pool: str) -> Mapping[str, Unmet]:
         """Return the live jobs whose dependencies can no longer be met, and why not, but for those being canceled."""
         jobs = self.pool(pool).jobs
+        found = {job_id: jobs[job_id] for job_id in self._unsatisfiable.get(pool, ())}
         return {
-            job_id: jobs[job_id].unsatisfiable
-            for job_id in self._unsatisfiable.get(pool, ())
-            if not jobs[job_id].is_canceling
+            job_id: job.unsatisfiable
+            for job_id, job in found.items()
+            if job.unsatisfiable is not None and not job.is_canceling
         }
 
     def array(self, array_id: str) -> LiveArray | None:
@@ -91,8 +96,10 @@ class LiveCluster(Projection):
             jobs=dict(live_pool.jobs),
             nodes=self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
             plan=live_pool.plan,
+            opened=dict(live_pool.opened),
             estimates=estimates or {},
             settings=live_pool.settings,
+            service=dict(live_pool.service),
             outlived=dict(live_pool.outlived),
             silent_since=dict(live_pool.silent_since),
             placed_at=dict(live_pool.placed_at),
@@ -121,7 +128,12 @@ class LiveCluster(Projection):
 
     def dump(self) -> bytes:
         """Return the whole state as MessagePack; folding the same log gives the same bytes."""
-        return msgspec.msgpack.encode((self.position, self._pools, self._dependencies.dump(), self.shares.dump()))
+        buffer = bytearray(_ARRAY_OF_FOUR)
+        append(buffer, self.position)
+        append_structs(buffer, self._pools)
+        append(buffer, self._dependencies.dump())
+        append(buffer, self.shares.dump())
+        return bytes(buffer)
 
     def load(self, state: bytes) -> None:
         kind = tuple[int, dict[str, LivePool], bytes, bytes]
@@ -169,8 +181,7 @@ def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> Non
     if job_id in live._pool_of:
         return
     pool = live._pool_of[job_id] = live._change_pool(fact.spec.pool)
-    waits_for = tuple(dependency for dependency in fact.spec.after if not dependency.is_met)
-    job = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at, waits_for=waits_for)
+    job = new_job(fact.spec, event.recorded_at)
     pool.jobs[job_id] = job
     live._dependencies.add(fact.spec)
     live._dependencies.index(job)
@@ -242,12 +253,11 @@ def _job_changed(live: LiveCluster, fact: JobPatch, event: Event) -> None:
 
 
 @LiveCluster.folds
-def _worker_refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
-    _refused(live, fact)
-
-
-def _refused(live: LiveCluster, fact: facts.WorkerRefused) -> None:
-    if (job := live.job(fact.job_id)) is not None and (changed := refused_job(job, fact)) is not job:
+def _worker_refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event | None = None) -> None:
+    if (job := live.job(fact.job_id)) is None:
+        return
+    pool = live._pool_of[fact.job_id]
+    if (changed := refused_job(job, fact, pool.nodes, pool.openings)) is not job:
         _unindex(live, job)
         _store(live, changed)
         _index(live, fact.job_id, changed.refusals)
@@ -259,6 +269,11 @@ def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged,
     # Its label may have changed unobserved.
     _forget_node(live, fact.node.name, event.recorded_at, stays_in=pool)
     pool_changes.put_node(pool, fact.node, event.recorded_at)
+
+
+@LiveCluster.folds
+def _room_changed(live: LiveCluster, fact: facts.NodeRoomChanged, event: Event) -> None:
+    pool_changes.put_room(live._change_pool(fact.pool), fact)
 
 
 @LiveCluster.folds
@@ -278,9 +293,7 @@ def _share_changed(live: LiveCluster, fact: facts.ShareFact, event: Event) -> No
 def _drain_requested(live: LiveCluster, fact: pool_changes.DrainFact, event: Event) -> None:
     for pool in live._pools.values():
         if fact.name in pool.nodes:
-            pool.drains.pop(fact.name, None)
-            if isinstance(fact, facts.NodeDrainRequested):
-                pool.drains[fact.name] = fact.reason or "drained"
+            pool_changes.note_drain(pool, fact)
             live.changed_pools.add(pool.plan.pool)
 
 
@@ -294,7 +307,7 @@ def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool 
                 stays_in.drains[name] = drain
             live.changed_pools.add(pool.plan.pool)
     for job_id in live._refused_by.pop(name, ()):
-        _refused(live, facts.WorkerRefused(job_id=job_id, node=name))
+        _worker_refused(live, facts.WorkerRefused(job_id=job_id, node=name))
 
 
 def _index(live: LiveCluster, job_id: str, refusals: Iterable[str]) -> None:
@@ -313,16 +326,18 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 @LiveCluster.folds
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool_changes.note_placed(pool.placed_at, pool.jobs, pool.plan.placement, fact, event.recorded_at)
+    in_force = pool.plan.placement
+    pool_changes.note_placed(pool.placed_at, pool.jobs, in_force, fact, event.recorded_at)
+    displaced_by = pool_changes.displacing(in_force, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
-    decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
-    for job_id in decided:
+    for job_id in [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]:
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))
     for job_id in (*fact.placed, *fact.released):
         if (before := pool.jobs.get(job_id)) is not None:
-            if (after := replanned_job(before, fact)) is not before:
+            after = replanned_job(before, fact, has_displaced=job_id in displaced_by)
+            if after is not before:
                 _store(live, after)
             pool_changes.note_surplus(pool, after, event.recorded_at)
 
@@ -335,8 +350,7 @@ def _elected(live: LiveCluster, fact: facts.LeaderElected, event: Event) -> None
 
 @LiveCluster.folds
 def _settings_changed(live: LiveCluster, fact: facts.SettingsChanged, event: Event) -> None:
-    pool = live._change_pool(fact.pool)
-    pool.settings = patched(pool.settings, fact.settings)
+    pool_changes.change_settings(live._change_pool(fact.pool), fact.settings, event.recorded_at)
 
 
 @LiveCluster.folds
@@ -347,15 +361,13 @@ def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event:
 
 @LiveCluster.folds
 def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None:
-    pool = live._change_pool(fact.pool)
-    pool_changes.change_gang(pool.gangs, fact)
-    pool.gangs_version = event.version
+    pool_changes.change_gang(live._change_pool(fact.pool), fact, event.version)
 
 
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-18"
+    FORMAT: ClassVar[str] = "live-27"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:
@@ -372,10 +384,8 @@ class Live:
 
     def state(self, pool: str) -> ClusterState:
         """Return what a decision about the pool reads."""
-        settings = self.cluster.settings(pool)
-        estimate = self.learning.estimate
-        estimates = {job_id: estimate(job, settings) for job_id, job in self.cluster.jobs(pool).items()}
-        return self.cluster.state(pool, estimates)
+        cluster = self.cluster
+        return cluster.state(pool, self.learning.estimates(pool, cluster.jobs(pool), cluster.settings(pool)))
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode((self.cluster.dump(), self.learning.dump()))

@@ -1,5 +1,7 @@
-"""What was measured of a job or of a category: running means, settled values, and what restarts cost.
+"""What was measured of a job or of a category: running means, settled values, work by epoch, and what restarts cost.
 
+Work is counted in samples where jobs report their throughput, so that sizes compare though epochs differ; else in
+epochs, taken to be alike.
 Rules: a mean settles when it differs by a twentieth from the value it settled at last, or by a hundredth when its count
 passes a power of four. So estimates change seldom, and the log alone says when, not the time of reading.
 A start, resize or migration costs the running time beyond what the reported epochs would have taken. A sample of it
@@ -8,14 +10,22 @@ because jobs of one category may differ in length. Work that a restart lost is p
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 _TOLERANCE: Final = 0.05
 _TOLERANCE_AT_REVIEW: Final = 0.01
 _REVIEWS: Final = frozenset(4**power for power in range(1, 30))
+_MOST_SIZES: Final = 64
+_MOST_EPOCHS_APART: Final = 256
+MOST_CATEGORIES_OF_USER: Final = 1_000
+MOST_CATEGORIES: Final = 20_000
+OF_USER: Final = "\n"
+"""Between user and category in a key: no category holds it."""
 
 
 class RunningMean(Struct):
@@ -38,46 +48,77 @@ class RunningMean(Struct):
         return True
 
 
-class EpochDrift(Struct):
-    """How the work in an epoch changes as training goes on, for jobs that report their throughput."""
+class EpochWork(Struct):
+    """Samples in an epoch, by its number, counted from 0; of a job or a category.
 
-    samples: float = 0.0
-    """In the first epoch reported; the unit in which the work of the others is counted."""
-    latest: float = 1.0
-    """Work in the last epoch, in that unit."""
-    settled: float = 1.0
+    An epoch that was never seen counts as the last one seen before it, else as the first one seen after it.
+    """
 
-    def normalise(self, epoch_s: float, samples_per_s: float) -> tuple[float, bool]:
-        """Return the seconds that the first epoch would take at this throughput, and whether `settled` changed."""
-        samples = epoch_s * samples_per_s
-        self.samples = self.samples or samples
-        self.latest = samples / self.samples
-        has_changed = abs(self.latest - self.settled) > _TOLERANCE * self.settled
-        if has_changed:
-            self.settled = self.latest
-        return self.samples / samples_per_s, has_changed
+    epochs: dict[int, RunningMean] = {}
+    """The first so many epochs: later ones rarely differ, and a program may report as many as it likes."""
+
+    def add(self, epoch: int, samples: float) -> bool:
+        """Take in one epoch and return whether a settled mean changed."""
+        if not 0 <= epoch < _MOST_EPOCHS_APART:
+            return False
+        if (mean := self.epochs.get(epoch)) is None:
+            mean = self.epochs[epoch] = RunningMean()
+        return mean.add(samples)
+
+    def samples(self, epoch: int) -> float | None:
+        """Return the samples of an epoch; None if none was seen."""
+        if (mean := self.epochs.get(epoch)) is not None:
+            return mean.settled
+        if not self.epochs:
+            return None
+        before = max((seen for seen in self.epochs if seen < epoch), default=min(self.epochs))
+        return self.epochs[before].settled
+
+    def left(self, done: float, epochs: float) -> float | None:
+        """Return the samples from `done` epochs to the end of the last of `epochs`; None if no epoch was seen."""
+        if not self.epochs:
+            return None
+        # Steps of a function of the number of epochs: each seen epoch holds until the next one that was seen.
+        seen = sorted(self.epochs)
+        ends = [*seen[1:], math.inf]
+        total = max(0.0, min(seen[0], epochs) - done) * self.epochs[seen[0]].settled
+        for epoch, end in zip(seen, ends, strict=True):
+            total += max(0.0, min(end, epochs) - max(epoch, done)) * self.epochs[epoch].settled
+        return total
+
+    def ordered(self) -> "EpochWork":
+        """Return the same measurements, first epochs first, for a dump."""
+        return EpochWork(dict(sorted(self.epochs.items())))
 
 
 class Point(NamedTuple):
-    """Seconds per epoch at one size."""
+    """Seconds of a unit of work at one size."""
 
     workers: int
-    epoch_s: float
+    seconds: float
     weight: float
 
 
 class EpochMeans(Struct):
-    """Seconds per epoch by number of workers, apart for workers on one node and on several."""
+    """Seconds of a unit of work, an epoch or a sample, by number of workers, apart for one node and several.
+
+    Of either kind the first so many sizes count: a program may report as many as it likes.
+    """
 
     packed: dict[int, RunningMean] = {}
     spanning: dict[int, RunningMean] = {}
 
-    def add(self, workers: int, epoch_s: float, *, is_spanning: bool) -> bool:
-        """Take in one undisturbed epoch and return whether a settled mean changed."""
+    def __bool__(self) -> bool:
+        return bool(self.packed or self.spanning)
+
+    def add(self, workers: int, seconds: float, *, is_spanning: bool) -> bool:
+        """Take in one measurement without a change of the workers and return whether a settled mean changed."""
         means = self.spanning if is_spanning else self.packed
         if (mean := means.get(workers)) is None:
+            if len(means) >= _MOST_SIZES:
+                return False
             mean = means[workers] = RunningMean()
-        return mean.add(epoch_s)
+        return mean.add(seconds)
 
     def points(self) -> list[Point]:
         """Return the settled means, packed and spanning together, smallest size first."""
@@ -86,13 +127,13 @@ class EpochMeans(Struct):
         return [self._point(size) for size in sorted({*self.packed, *self.spanning})]
 
     def seconds(self, workers: int, *, is_spanning: bool) -> float | None:
-        """Return the settled seconds per epoch; of the other kind of placement where this one was never measured."""
+        """Return the settled seconds of a unit; of the other kind of placement where this one was never measured."""
         first, second = (self.spanning, self.packed) if is_spanning else (self.packed, self.spanning)
         mean = first.get(workers) or second.get(workers)
         return mean.settled if mean else None
 
     def span_penalty(self) -> float | None:
-        """Return the share by which epochs took longer on several nodes at the same size; None if never compared."""
+        """Return the share by which work took longer on several nodes at the same size; None if never compared."""
         penalty, weights = 0.0, 0
         for size in sorted(self.packed.keys() & self.spanning.keys()):
             packed, spanning = self.packed[size], self.spanning[size]
@@ -109,6 +150,101 @@ class EpochMeans(Struct):
         means = [mean for kind in (self.packed, self.spanning) if (mean := kind.get(size)) is not None]
         weight = sum(mean.settled_count for mean in means)
         return Point(size, sum(mean.settled * mean.settled_count for mean in means) / weight, weight)
+
+
+class CategoryMeasurements(Struct, kw_only=True):
+    """What jobs of one category reported."""
+
+    epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    """Seconds of an epoch."""
+    samples: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    """Seconds of a sample, of jobs that report their throughput."""
+    work: EpochWork = msgspec.field(default_factory=EpochWork)
+    restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
+    error: RunningMean = msgspec.field(default_factory=RunningMean)
+    brought_by: str = ""
+    """Of a category of all users: the user whose job it began with; empty: nobody is named."""
+
+    def ordered(self) -> "CategoryMeasurements":
+        """Return the same measurements, smallest sizes and first epochs first, for a dump."""
+        return replace(self, epochs=self.epochs.ordered(), samples=self.samples.ordered(), work=self.work.ordered())
+
+
+def user_of(key: str) -> str:
+    """Return the user whose category a key means; empty for that of all users."""
+    user, of_user, _ = key.partition(OF_USER)
+    return user if of_user else ""
+
+
+class Categories:
+    """What was measured of each category, by its key: its name for that of all users, with a user before it for theirs.
+
+    Where there are too many, those used longest ago are forgotten: of a user who has more than one may, else of whoever
+    has most, where those of all users count as one user's. So nobody's own are forgotten for another's. Of those of all
+    users, as many may have begun with one user; who brings more loses their own, so that nobody empties the rest.
+    """
+
+    def __init__(self, most_of_user: int = MOST_CATEGORIES_OF_USER, most: int = MOST_CATEGORIES) -> None:
+        self._most_of_user = most_of_user
+        self._most = most
+        self._of: dict[str, dict[str, CategoryMeasurements]] = {}
+        """User, empty for all users -> key -> measurements, those used last at the end."""
+        self._brought: dict[str, dict[str, None]] = {}
+        """User -> categories of all users that they brought, those used last at the end."""
+        self._count = 0
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: str) -> CategoryMeasurements | None:
+        return self._of.get(user_of(key), {}).get(key)
+
+    def use(self, key: str, user: str) -> CategoryMeasurements:
+        """Return the measurements of a category for a user's job to change; from now on it is the one used last."""
+        own = self._of.setdefault(user_of(key), {})
+        if (found := own.pop(key, None)) is None:
+            found = CategoryMeasurements(brought_by="" if user_of(key) else user)
+            self._count += 1
+        own[key] = found
+        if found.brought_by:
+            brought = self._brought.setdefault(found.brought_by, {})
+            brought.pop(key, None)
+            brought[key] = None
+        return found
+
+    def surplus(self, key: str) -> Iterator[str]:
+        """Forget what is too much now that a category is used, and yield the keys."""
+        user = user_of(key)
+        of_one = self._of[user] if user else self._brought.get(self._of[user][key].brought_by, {})
+        while (has_too_many := len(of_one) > self._most_of_user) or self._count > self._most:
+            oldest = next(iter(of_one if has_too_many else max(self._of.values(), key=len)))
+            self._forget(oldest)
+            yield oldest
+
+    def of_all_users(self) -> Mapping[str, CategoryMeasurements]:
+        """Return the categories of all users by name, read-only."""
+        return self._of.get("", {})
+
+    def dump(self) -> Mapping[str, CategoryMeasurements]:
+        """Return all, users sorted, and of each those used last at the end: that order is part of the state."""
+        return {key: one for _, own in sorted(self._of.items()) for key, one in own.items()}
+
+    def load(self, state: Mapping[str, CategoryMeasurements]) -> None:
+        """Take over what `dump` returned."""
+        self._of, self._brought, self._count = {}, {}, len(state)
+        for key, one in state.items():
+            self._of.setdefault(user_of(key), {})[key] = one
+            if one.brought_by:
+                self._brought.setdefault(one.brought_by, {})[key] = None
+
+    def _forget(self, key: str) -> None:
+        gone = self._of[user_of(key)].pop(key)
+        self._count -= 1
+        if gone.brought_by:
+            brought = self._brought[gone.brought_by]
+            del brought[key]
+            if not brought:
+                del self._brought[gone.brought_by]
 
 
 _ONE_CHANGE_S: Final = 5.0
@@ -192,20 +328,20 @@ class UndisturbedSpan(Struct, kw_only=True):
         before = (self.before_workers, self.was_spanning, self.before_s)
         return [before, (self.size, self.is_spanning, max(0.0, ran_s - restart_s))]
 
-    def take_cost(self, own: EpochMeans, drift: float) -> float | None:
+    def take_cost(self, own: EpochMeans, epoch_units: float) -> float | None:
         """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
 
-        `own` is what the job's own epochs took, `drift` what they take now, relative to that.
+        `own` is what a unit of the job's own work took, `epoch_units` how many of them an epoch has now.
         """
         if (sample := self.sample) is None:
             return None
-        epoch_s = own.seconds(sample.workers, is_spanning=sample.is_spanning)
-        before_epoch_s = own.seconds(sample.before_workers, is_spanning=sample.was_spanning)
-        if epoch_s is None or (before_epoch_s is None and sample.before_s > 0):
+        unit_s = own.seconds(sample.workers, is_spanning=sample.is_spanning)
+        before_s = own.seconds(sample.before_workers, is_spanning=sample.was_spanning)
+        if unit_s is None or (before_s is None and sample.before_s > 0):
             return None
         self.sample = None
-        done_before = sample.before_s / (before_epoch_s * drift) if before_epoch_s else 0.0
-        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * epoch_s * drift)
+        done_before = sample.before_s / (before_s * epoch_units) if before_s and epoch_units else 0.0
+        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * unit_s * epoch_units)
 
     def _change(self, now: float) -> None:
         self._count(now)
@@ -226,3 +362,37 @@ class UndisturbedSpan(Struct, kw_only=True):
         self.workers = workers
         if workers:
             self.size, self.is_spanning = len(workers), len(set(workers.values())) > 1
+
+
+class JobMeasurements(Struct, kw_only=True):
+    categories: tuple[str, ...]
+    """Keys of those that its reports count in: its user's own, and that of all users."""
+    predicted_e1: float | None
+    """Seconds of a mean epoch on one replica, as estimated when it was submitted."""
+    epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    """Seconds of an epoch."""
+    samples: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    """Seconds of a sample, where it reports its throughput."""
+    work: RunningMean = msgspec.field(default_factory=RunningMean)
+    """Samples of its epochs."""
+    lengths: tuple[RunningMean, ...]
+    """Samples of its epochs, relative to what the same epochs of each of the categories have in the mean."""
+    span: UndisturbedSpan = msgspec.field(default_factory=UndisturbedSpan, name="stretch")
+
+    def length(self, key: str) -> float:
+        """Return how long its epochs are, relative to those of one of its categories."""
+        mean = self.lengths[self.categories.index(key)]
+        return mean.settled if mean.count else 1.0
+
+    def ordered(self) -> "JobMeasurements":
+        """Return the same measurements, smallest sizes first, for a dump."""
+        return replace(self, epochs=self.epochs.ordered(), samples=self.samples.ordered())
+
+
+class Accuracy(NamedTuple):
+    """How well voda predicted the work of a category's finished jobs when they were submitted."""
+
+    jobs: int
+    """Finished jobs that had a prediction."""
+    mean_error: float
+    """Mean of |predicted - measured| / measured, of a mean epoch's time on one replica."""

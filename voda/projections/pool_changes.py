@@ -5,24 +5,27 @@ Once most nodes of a pool answer again, the others are waited for anew: they may
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
-from voda.domain.node import Node
+from voda.domain.node import PODS, Node, demand_of, with_known_labels
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.settings import Settings
-from voda.domain.state import mostly_silent
+from voda.domain.reasons.requests import Requested
+from voda.domain.settings import Settings, SettingsPatch, patched
+from voda.domain.state import UserService, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
     GangPlaced,
     NodeDrainRequested,
+    NodeRoomChanged,
     NodeUndrainRequested,
     PlanAdopted,
     WorkerExited,
@@ -40,6 +43,10 @@ class LivePool(Struct, kw_only=True):
     plan: Plan
     jobs: dict[str, Job] = {}
     nodes: dict[str, Node] = {}
+    opened: dict[str, int] = {}
+    """As in ClusterState."""
+    openings: int = 0
+    """The last one of them."""
     settings: Settings = Settings()
     undecided: dict[str, int] = {}
     """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
@@ -52,9 +59,10 @@ class LivePool(Struct, kw_only=True):
     placed_at: dict[str, float] = {}
     freed_at: dict[str, float] = {}
     reclaimed_at: dict[str, dict[int, float]] = {}
+    service: dict[str, UserService] = {}
     led_at: float = 0.0
-    """These four as in ClusterState."""
-    drains: dict[str, str] = {}
+    """These five as in ClusterState."""
+    drains: dict[str, Requested] = {}
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
     cells_revision: int = 0
@@ -62,12 +70,18 @@ class LivePool(Struct, kw_only=True):
     gangs_version: int = 0
     """Of the stream of their facts."""
 
+    def __post_init__(self) -> None:
+        self.nodes = {name: with_known_labels(node) for name, node in self.nodes.items()}
+
 
 def put_node(pool: LivePool, node: Node, at: float) -> None:
     """Store a node that joined or changed at that instant, seconds since the epoch; the last changed node is last."""
     was_ill = mostly_silent(pool.silent_since, pool.nodes)
     before = pool.nodes.pop(node.name, None)
     pool.nodes[node.name] = node
+    if before is None or _opens(pool, before, node, at):
+        _note_opening(pool, node.name)
+    _let_displace_again(pool, node)
     # Others' pods may take what workers hold, by preemption: then they make room, and the node has as many as before.
     has_fewer = before is not None and node.gpus < before.gpus
     was_short = before is not None and before.is_ready and node.name in pool.silent_since
@@ -75,12 +89,93 @@ def put_node(pool: LivePool, node: Node, at: float) -> None:
     _restart(pool, at, was_ill=was_ill)
 
 
+def put_room(pool: LivePool, fact: NodeRoomChanged) -> None:
+    """Store what others leave of a node; one that is not there stays away."""
+    if (node := pool.nodes.get(fact.name)) is not None:
+        pool.nodes[fact.name] = node = replace(node, room=fact.room)
+        _let_displace_again(pool, node)
+
+
 def drop_node(pool: LivePool, name: str, at: float) -> None:
     """Remove a node that is there and left at that instant."""
     was_ill = mostly_silent(pool.silent_since, pool.nodes)
     del pool.nodes[name]
+    pool.opened.pop(name, None)
+    _let_displace_again(pool, name)
     pool.silent_since.pop(name, None)
     _restart(pool, at, was_ill=was_ill)
+
+
+def _opens(pool: LivePool, before: Node, node: Node, at: float) -> bool:
+    """Return whether a node takes new workers again that was cordoned, or silent for so long that it was given up."""
+    since = pool.silent_since.get(node.name, at)
+    was_given_up = not before.is_ready and at - since >= pool.settings.node_grace_s
+    return node.is_open and (was_given_up or not before.is_schedulable or before.is_draining)
+
+
+def _note_opening(pool: LivePool, name: str) -> None:
+    pool.openings += 1
+    pool.opened[name] = pool.openings
+    _let_displace_again(pool, name)
+
+
+def _let_displace_again(pool: LivePool, node: Node | str) -> None:
+    """Let others leave GPUs again for the jobs that a node refused, which may take them now; a name: whatever it is."""
+    name = node if isinstance(node, str) else node.name
+    for job_id, job in pool.jobs.items():
+        if (vain := job.displaced_in_vain) is None or (before := vain.refused.get(name)) is None:
+            continue
+        if isinstance(node, str) or _may_be_taken_now(job, before, node):
+            pool.jobs[job_id] = replace(job, displaced_in_vain=None)
+
+
+def _may_be_taken_now(job: Job, before: Node, node: Node) -> bool:
+    """Return whether a node that refused a job, being as `before`, may answer otherwise as it is now.
+
+    What other pods use counts where it leaves more GPUs, or room for more workers, than the node had then. Launchers
+    are among these pods: they come and go with the jobs that others displace.
+    """
+    if not node.is_open:
+        return False
+    if not before.is_open or (node.labels, node.taints) != (before.labels, before.taints):
+        return True
+    has_more = node.gpus > before.gpus or (
+        node.launchers == before.launchers and node.foreign_gpus < before.foreign_gpus
+    )
+    return has_more or _most_workers(job, node) > _most_workers(job, before)
+
+
+def _most_workers(job: Job, node: Node) -> int:
+    """Return how many workers of a job a node has room for, beside pods that voda does not manage."""
+    slots = node.gpus // max(1, job.spec.gpus_per_replica)
+    if (room := node.room) is None:
+        return slots
+    known = room if PODS in room else {**room, PODS: slots * demand_of(None)[PODS]}
+    demand = demand_of(job.spec.needs)
+    return min([slots, *(known.get(resource, 0) // asked for resource, asked in demand.items() if asked > 0)])
+
+
+def displacing(before: Placement, fact: PlanAdopted, jobs: Mapping[str, Job]) -> Sequence[str]:
+    """Return the live jobs to which a plan brings workers on nodes that workers of others leave by it.
+
+    Args:
+        before: the placement until then.
+        fact: the plan.
+        jobs: the live jobs.
+    """
+    leavers: dict[str, set[str]] = {}
+    for job_id, nodes in ((job_id, fact.placed.get(job_id, ())) for job_id in (*fact.placed, *fact.released)):
+        job = jobs.get(job_id)
+        if job is not None and job.workers and not (job.is_canceling or job.is_halted):
+            for node in Counter(job.workers.values()) - Counter(nodes):
+                leavers.setdefault(node, set()).add(job_id)
+    if not leavers:
+        return ()
+    return [
+        job_id
+        for job_id, nodes in fact.placed.items()
+        if any(leavers.get(node, set()) - {job_id} for node in Counter(nodes) - Counter(before.get(job_id, ())))
+    ]
 
 
 def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Iterable[int], at: float) -> None:
@@ -88,12 +183,30 @@ def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Itera
     was_ill = mostly_silent(pool.silent_since, pool.nodes)
     each, gpus = list(changed), job.spec.gpus_per_replica
     gone, come = (Counter(at[index] for index in each if index in at) for at in (job.workers, after))
+    if change := (come.total() - gone.total()) * gpus:
+        charge_user(pool.service, job.spec.user, change, at, pool.settings.fair_share_half_life_s)
     for name in {**gone, **come}:
         if left := pool.held.pop(name, 0) + (come[name] - gone[name]) * gpus:
             pool.held[name] = left
         if (node := pool.nodes.get(name)) is not None and node.is_ready:
             _note_silence(pool, node, at, is_short=name in pool.silent_since)
     _restart(pool, at, was_ill=was_ill)
+
+
+def charge_user(services: dict[str, UserService], user: str, gpus: int, now: float, half_life_s: float) -> None:
+    """Note that a user holds so many GPUs more from `now` on; below 0: fewer. Costs O(1).
+
+    Who changed longest ago comes first in the mapping, and one of these is forgotten at each change, where it can be.
+    """
+    before = services.pop(user, UserService(at=now)).by(now, half_life_s)
+    services[user] = UserService(before.gpu_s, before.at, Gpus(max(0, before.gpus + gpus)))
+    first = next(iter(services))
+    oldest = services[first].by(now, half_life_s)
+    if oldest.is_forgotten:
+        del services[first]
+    elif oldest.gpus:
+        # It cannot be forgotten, and would hide the others.
+        services[first] = services.pop(first)
 
 
 def _note_silence(pool: LivePool, node: Node, at: float, *, is_short: bool) -> None:
@@ -111,9 +224,26 @@ def with_drains(nodes: Mapping[str, Node], drains: Collection[str]) -> dict[str,
     return {**nodes, **{name: replace(nodes[name], is_draining=True) for name in drains}}
 
 
+def note_drain(pool: LivePool, fact: DrainFact) -> None:
+    """Note whether a node of the pool is drained."""
+    pool.drains.pop(fact.name, None)
+    if isinstance(fact, NodeDrainRequested):
+        pool.drains[fact.name] = fact.reason
+    elif fact.name in pool.nodes:
+        _note_opening(pool, fact.name)
+
+
 def _restart(pool: LivePool, at: float, *, was_ill: bool) -> None:
     if was_ill and not mostly_silent(pool.silent_since, pool.nodes):
         pool.silent_since.update(dict.fromkeys(pool.silent_since, at))
+
+
+def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
+    """Take over new settings; what users had until then has become less by the half-life before."""
+    half_life_s = pool.settings.fair_share_half_life_s
+    pool.settings = patched(pool.settings, patch)
+    if pool.settings.fair_share_half_life_s != half_life_s:
+        pool.service = {user: each.by(at, half_life_s) for user, each in pool.service.items()}
 
 
 def note_placed(
@@ -231,8 +361,9 @@ def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict
     reasons.update(fact.reasons)
 
 
-def change_gang(gangs: MutableMapping[str, GangAllocation], fact: GangFact) -> None:
-    """Note what a fact says of a gang; it is void where the gang or the place is not there."""
+def change_gang(pool: LivePool, fact: GangFact, version: int) -> None:
+    """Note what a fact, of that version of its stream, says of a gang; void where the gang or place is not there."""
+    gangs, pool.gangs_version = pool.gangs, version
     name = fact.request.name if isinstance(fact, GangPlaced) else fact.gang
     gang = gangs.get(name)
     if isinstance(fact, GangPlaced):

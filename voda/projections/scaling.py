@@ -1,6 +1,6 @@
 """How fast a job runs on n workers: a law fitted to its own epochs where there are any, else to its category's.
 
-n * epoch(n) = e1 * (1 + a (n - 1) + b n (n - 1)), with e1, a, b >= 0: the universal scalability law (Gunther 2007),
+n * t(n) = e1 * (1 + a (n - 1) + b n (n - 1)), with e1, a, b >= 0: the universal scalability law (Gunther 2007),
 which covers linear scaling (a = b = 0), Amdahl's law (b = 0) and retrograde scaling (b > 0). It is linear in e1,
 e1 a and e1 b, hence a non-negative least-squares problem. A job that behaves as its category does, but for its length,
 shares the category's law; another one gets its own, in which its own measurements weigh more.
@@ -8,26 +8,28 @@ Rule: pure; speedups are finite and, but for T(0), positive.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from voda.domain.state import linear_speedup
+from voda.domain.job import Job, JobSpec
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate, linear_speedup
 from voda.projections.measurements import EpochMeans, Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3
 """Weights that pull a and b to 0 where the measurements leave them open, b first: one size means linear scaling."""
 _LEAST_E1 = 1e-3
-"""Of the time an epoch takes on all workers of the first point; keeps a and b finite where only they are measured."""
+"""Of the time a unit takes on all workers of the first point; keeps a and b finite where only they are measured."""
 
 
 class ScalingLaw(Struct, frozen=True):
     """T(n) = n / (1 + a (n - 1) + b n (n - 1))."""
 
     e1: float
-    """Seconds of an epoch on one worker."""
+    """Seconds of a unit of work on one worker."""
     a: float
     b: float
 
@@ -37,7 +39,7 @@ class ScalingLaw(Struct, frozen=True):
 
 
 class Scaling(Struct, frozen=True):
-    """The estimated speed of a job: seconds of an epoch on one worker, and T(n) up to some size."""
+    """The estimated speed of a job: seconds of a unit of work on one worker, and T(n) up to some size."""
 
     e1: float
     speedup: tuple[float, ...]
@@ -49,22 +51,22 @@ class Scaling(Struct, frozen=True):
 def fit_law(points: Sequence[Point]) -> ScalingLaw:
     """Return the law closest to the points, by relative error.
 
-    There is at least one point; sizes are distinct and >= 1, epoch_s and weights > 0.
+    There is at least one point; sizes are distinct and >= 1, seconds and weights > 0.
     """
     # Half of scipy's import time would be spent by commands that fit nothing.
     from scipy.optimize import nnls
 
-    n, epoch_s, weight = np.array(points, dtype=float).T
+    n, seconds, weight = np.array(points, dtype=float).T
     # Scaled so that e1 is about 1 and every row's error is relative.
-    scale = float(epoch_s[0] * n[0])
-    row = np.sqrt(weight / weight.max()) * scale / (n * epoch_s)
+    scale = float(seconds[0] * n[0])
+    row = np.sqrt(weight / weight.max()) * scale / (n * seconds)
     # Sizes far from 1 say little about 1. The smallest one is taken to be no slower than one worker, that is
     # e1 a + n e1 b <= e1 there; with the slack as first unknown, all unknowns are non-negative again.
     slack_a, slack_b = (1.0, float(n[0])) if n[0] > 1 else (0.0, 0.0)
     columns = [np.ones_like(n), slack_a + n - 1, slack_b + n * (n - 1)]
     rows = np.vstack([row[:, None] * np.stack(columns, axis=1), [[0, _PULL_A, 0], [0, 0, _PULL_B]]])
     try:
-        (slack, e1_a, e1_b), _ = nnls(rows, np.concatenate([row * n * epoch_s / scale, [0.0, 0.0]]))
+        (slack, e1_a, e1_b), _ = nnls(rows, np.concatenate([row * n * seconds / scale, [0.0, 0.0]]))
     except RuntimeError:
         # No convergence: the points contradict each other by many orders of magnitude.
         return ScalingLaw(e1=scale, a=0.0, b=0.0)
@@ -72,15 +74,15 @@ def fit_law(points: Sequence[Point]) -> ScalingLaw:
     return ScalingLaw(e1=e1 * scale, a=float(e1_a) / e1, b=float(e1_b) / e1)
 
 
-def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> Scaling:
+def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int, *, of_samples: bool = False) -> Scaling:
     """Return T(n): as measured at the measured sizes, interpolated between them, along the law beyond them.
 
     The points are as for `fit_law`, smallest size first; the law is joined without a step.
     """
     smallest, largest = points[0], points[-1]
-    e1 = smallest.epoch_s * law.speedup(smallest.workers)
+    e1 = smallest.seconds * law.speedup(smallest.workers)
     sizes = [point.workers for point in points]
-    measured = [e1 / point.epoch_s for point in points]
+    measured = [e1 / point.seconds for point in points]
     between = np.interp(range(max_replicas + 1), sizes, measured).tolist()
     beyond = measured[-1] / law.speedup(largest.workers)
     speedup = [
@@ -93,9 +95,9 @@ def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> S
 _SAME_LENGTH = 0.01
 """Relative difference up to which a job's epochs, but for their length, count as those of its category."""
 _HISTORY_WEIGHT = 0.5
-"""Of a size that only the category measured, in epochs of the job's own."""
+"""Of a size that only the category measured, in measurements of the job's own."""
 _MATERIAL = 0.1
-"""Relative change of T at any size, or of an epoch's time, that makes a new decision worth while."""
+"""Relative change of T at any size, or of the time of work, that makes a new decision worth while."""
 
 
 class CategoryHistory:
@@ -120,19 +122,24 @@ class CategoryHistory:
 
 
 def estimate_scaling(own: EpochMeans, history: CategoryHistory, max_replicas: int) -> Scaling:
-    """Return the scaling of a job up to `max_replicas`; its own undisturbed epochs are in the history, too."""
+    """Return the scaling of a job up to `max_replicas`; its own measurements are mostly in the history, too."""
     of_category = history.scaling(max_replicas)
     if not (points := own.points()):
         return of_category
-    category_s = {point.workers: point.epoch_s for point in history.points}
-    ratios = [point.epoch_s / category_s[point.workers] for point in points]
-    ratio_of_length = sum(ratio * point.weight for ratio, point in zip(ratios, points, strict=True))
-    ratio_of_length /= sum(point.weight for point in points)
-    if all(abs(ratio - ratio_of_length) <= _SAME_LENGTH * ratio_of_length for ratio in ratios):
+    category_s = {point.workers: point.seconds for point in history.points}
+    # Of a category that was forgotten meanwhile, not all sizes are known.
+    shared = [point for point in points if point.workers in category_s]
+    if not shared:
+        return scaling_of(points, fit_law(points), max_replicas)
+    ratios = [point.seconds / category_s[point.workers] for point in shared]
+    ratio_of_length = sum(ratio * point.weight for ratio, point in zip(ratios, shared, strict=True))
+    ratio_of_length /= sum(point.weight for point in shared)
+    is_alike = all(abs(ratio - ratio_of_length) <= _SAME_LENGTH * ratio_of_length for ratio in ratios)
+    if is_alike and len(shared) == len(points):
         return Scaling(of_category.e1 * ratio_of_length, of_category.speedup, is_assumed=of_category.is_assumed)
     measured_sizes = {point.workers for point in points}
     other_sizes = [
-        Point(point.workers, point.epoch_s * ratio_of_length, _HISTORY_WEIGHT)
+        Point(point.workers, point.seconds * ratio_of_length, _HISTORY_WEIGHT)
         for point in history.points
         if point.workers not in measured_sizes
     ]
@@ -142,10 +149,34 @@ def estimate_scaling(own: EpochMeans, history: CategoryHistory, max_replicas: in
 
 def is_material(before: Scaling, after: Scaling) -> bool:
     """Return whether the difference is worth a new decision."""
-    if not _is_close(before.e1, after.e1) or len(before.speedup) != len(after.speedup):
+    if not is_close(before.e1, after.e1) or len(before.speedup) != len(after.speedup):
         return True
-    return not all(map(_is_close, before.speedup, after.speedup))
+    return not all(map(is_close, before.speedup, after.speedup))
 
 
-def _is_close(before: float, after: float) -> bool:
+def is_close(before: float, after: float) -> bool:
+    """Return whether two estimates differ too little to matter."""
     return before == after or abs(after - before) <= _MATERIAL * before < math.inf
+
+
+class CachedEstimate:
+    """The last estimate of a job, and what it was made from. Not part of the state."""
+
+    __slots__ = ("epochs_done", "estimate", "remaining_read", "scaling", "scaling_read", "settings", "spec")
+
+    def __init__(self, spec: JobSpec, scaling: Scaling) -> None:
+        self.spec = spec
+        self.scaling = self.scaling_read = scaling
+        self.remaining_read = math.inf
+        self.estimate: Estimate | None = None
+        self.epochs_done = 0.0
+        self.settings: Settings | None = None
+
+
+class ReadEstimates:
+    """The estimates of a pool's jobs as they were last read, and what they were made from. Not part of the state."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.jobs: Mapping[str, Job] = {}
+        self.estimates: dict[str, Estimate] = {}

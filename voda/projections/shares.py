@@ -88,10 +88,17 @@ class ShareAccounts(Projection):
         for name in names:
             self.changes.add(name)
 
+    def _written(self, name: str, version: int) -> SharingNode:
+        node = self._nodes.setdefault(name, SharingNode())
+        node.version = version
+        self._changed(name)
+        return node
+
     def _end_request(self, pod_uid: str) -> None:
         if node := self._requested_of.pop(pod_uid, ""):
             del self._nodes[node].requests[pod_uid]
             self._changed(node)
+            self._tidy(node)
 
     def _whole(self, node: Node) -> Node:
         found = self._nodes.get(node.name)
@@ -99,9 +106,9 @@ class ShareAccounts(Projection):
         return replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + used))) if used else node
 
     def _tidy(self, name: str) -> None:
-        # The version stays with the account: without pods and GPUs nobody appends, and a new account reads it anew.
+        """Forget the account of a node that is gone, once nobody has any of it; whoever appends reads its version."""
         node = self._nodes.get(name)
-        if node is not None and not (node.devices or node.pods or node.requests or node.version):
+        if node is not None and not (node.devices or node.pods or node.requests):
             del self._nodes[name]
 
 
@@ -110,55 +117,51 @@ def _node_changed(accounts: ShareAccounts, fact: facts.NodeJoined | facts.NodeCh
     node = fact.node
     if node.devices or node.name in accounts._nodes:
         accounts._nodes.setdefault(node.name, SharingNode()).devices = node.devices
-        accounts._tidy(node.name)
         accounts._changed(node.name)
+        accounts._tidy(node.name)
 
 
 @ShareAccounts.folds
 def _node_left(accounts: ShareAccounts, fact: facts.NodeLeft, event: Event) -> None:
     if (node := accounts._nodes.get(fact.name)) is not None:
         node.devices = ()
-        accounts._tidy(fact.name)
         accounts._changed(fact.name)
+        accounts._tidy(fact.name)
 
 
 @ShareAccounts.folds
 def _assigned(accounts: ShareAccounts, fact: facts.ShareAssigned, event: Event) -> None:
-    node = accounts._nodes.setdefault(fact.node, SharingNode())
-    node.version = event.version
-    accounts._changed(fact.node)
+    node = accounts._written(fact.node, event.version)
     if not accounts.node_of(fact.pod_uid) and fact.containers and not node.refusal(fact.containers):
         shares = PodShares(pod=fact.pod, containers=fact.containers, assigned_at=event.recorded_at)
         node.pods[fact.pod_uid] = shares
         accounts._node_of[fact.pod_uid] = fact.node
         accounts._end_request(fact.pod_uid)
+    accounts._tidy(fact.node)
 
 
 @ShareAccounts.folds
 def _released(accounts: ShareAccounts, fact: facts.ShareReleased, event: Event) -> None:
-    node = accounts._nodes.setdefault(fact.node, SharingNode())
-    node.version = event.version
-    accounts._changed(fact.node)
+    node = accounts._written(fact.node, event.version)
     if node.pods.pop(fact.pod_uid, None) is not None:
         del accounts._node_of[fact.pod_uid]
+    accounts._tidy(fact.node)
 
 
 @ShareAccounts.folds
 def _requested(accounts: ShareAccounts, fact: facts.ShareRequested, event: Event) -> None:
-    node = accounts._nodes.setdefault(fact.node, SharingNode())
-    node.version = event.version
-    accounts._changed(fact.node)
+    node = accounts._written(fact.node, event.version)
     if fact.containers and not (accounts.node_of(fact.pod_uid) or fact.pod_uid in accounts._requested_of):
         node.requests[fact.pod_uid] = PendingRequest(
             pod=fact.pod, containers=fact.containers, requested_at=event.recorded_at
         )
         accounts._requested_of[fact.pod_uid] = fact.node
+    accounts._tidy(fact.node)
 
 
 @ShareAccounts.folds
 def _withdrawn(accounts: ShareAccounts, fact: facts.ShareRequestWithdrawn, event: Event) -> None:
-    node = accounts._nodes.setdefault(fact.node, SharingNode())
-    node.version = event.version
-    accounts._changed(fact.node)
+    node = accounts._written(fact.node, event.version)
     if fact.pod_uid in node.requests:
         accounts._end_request(fact.pod_uid)
+    accounts._tidy(fact.node)

@@ -15,7 +15,7 @@ from typing import Final
 from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
-from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
 from voda.domain.state import ClusterState
 
 _NOBODY: Final[Mapping[int, str]] = {}
@@ -32,7 +32,7 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     rescaled = _rescaled(state, observed) if observed.sizes else ()
     if not ends and not gaps and not rescaled:
         return ()
-    step = _ActionPlan(free=_free(observed))
+    step = _ActionPlan(free=_free(observed, frozenset(node for gap in gaps for node in gap.planned)))
     for job_id, size in rescaled:
         planned = state.plan.placement[job_id]
         (step.shrinks if size > len(planned) else step.grows).append(ResizeJob(job_id=job_id, nodes=planned))
@@ -117,7 +117,8 @@ class _ActionPlan:
 
     def reserve(self, needs: Mapping[str, int]) -> bool:
         """Reserve all of it, or nothing."""
-        if any(self.free.get(node, 0) < gpus for node, gpus in needs.items()):
+        # Workers that need no GPU start where others have more than all of them.
+        if any(gpus and self.free.get(node, 0) < gpus for node, gpus in needs.items()):
             return False
         for node, gpus in needs.items():
             self.free[node] -= gpus
@@ -158,13 +159,13 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
     ends: list[HaltJob | StopJob] = []
     jobs, planned = state.jobs, state.plan.placement
     at_work = {*observed.starting, *[job_id for job_id, workers in observed.workers.items() if workers]}
-    stay = [job_id for job_id in at_work & planned.keys() if (job := jobs.get(job_id)) and not job.is_canceling]
-    for job_id in sorted(at_work.difference(stay)):
+    canceled = [job_id for job_id, job in jobs.items() if job.is_canceling]
+    for job_id in sorted(at_work.difference(planned) | at_work.difference(jobs) | at_work.intersection(canceled)):
         job = jobs.get(job_id)
         if job is None:
             ends.append(StopJob(job_id=job_id, reason="unknown"))
         elif job.is_canceling:
-            ends.append(StopJob(job_id=job_id, reason="canceled"))
+            ends.append(StopJob(job_id=job_id, reason="canceled", is_kill=job.is_killed))
         elif job_id not in planned:
             ends.append(HaltJob(job_id=job_id, is_kill=job_id in state.overdue))
     return ends
@@ -238,38 +239,40 @@ def _indices(size: int) -> tuple[int, ...]:
     return tuple(range(size))
 
 
-def _free(observed: Observed) -> dict[str, Gpus]:
-    shared = {name: account.used_gpus() for name, account in (observed.shares or {}).items()}
-    free = {name: Gpus(node.usable_gpus - shared.get(name, 0)) for name, node in observed.nodes.items()}
+def _free(observed: Observed, names: frozenset[str]) -> dict[str, Gpus]:
+    """Return how many GPUs of these nodes are free; no action needs any of others."""
+    shared = {name: account.used_gpus() for name, account in (observed.shares or {}).items() if name in names}
+    free = dict.fromkeys(names, NO_GPUS)
+    for name in names & observed.nodes.keys():
+        free[name] = Gpus(observed.nodes[name].usable_gpus - shared.get(name, 0))
     for job_id, workers in observed.workers.items():
-        gpus = observed.gpus_per_replica[job_id] if workers else NO_GPUS
-        for node in workers.values():
-            free[node] = free.get(node, NO_GPUS) - gpus
+        for node in names.intersection(workers.values()):
+            used = observed.gpus_per_replica[job_id] * sum(each == node for each in workers.values())
+            free[node] = Gpus(free[node] - used)
     return free
 
 
 def _shrunk(gap: _JobGap, step: _ActionPlan) -> _JobGap:
     """Remove the surplus workers, and return the remaining gap.
 
-    A resize names every index up to the last one, so a failed worker among them has to restart at once; where its GPUs
-    are not free, the job shrinks to the workers below it.
+    A worker that is missing among the others starts with it where its GPUs are free, and else once they are.
     """
     nodes: list[str] = []
     for index, planned in enumerate(gap.planned):
-        node = gap.observed.get(index)
-        if node is None and (index in gap.done or step.reserve({planned: gap.gpus})):
+        node = gap.observed.get(index, "")
+        if not node and (index in gap.done or step.reserve({planned: gap.gpus})):
             node = planned
-        if node is None:
-            break
         nodes.append(node)
-    gone = [node for index, node in gap.observed.items() if index >= len(nodes)]
-    step.coming.update(_gpus_on(gone, gap.gpus))
+    while nodes and not nodes[-1]:
+        nodes.pop()
+    surplus = [node for index, node in gap.observed.items() if index >= len(gap.planned)]
+    step.coming.update(_gpus_on(surplus, gap.gpus))
     if nodes:
         size = len(gap.planned) if len(nodes) < len(gap.planned) else 0
         step.shrinks.append(ResizeJob(job_id=gap.job_id, nodes=tuple(nodes), planned=size))
     else:
         step.ends.append(HaltJob(job_id=gap.job_id))
-    return _JobGap(gap.job_id, gap.gpus, gap.planned, dict(enumerate(nodes)), gap.done)
+    return _JobGap(gap.job_id, gap.gpus, gap.planned, places(nodes), gap.done)
 
 
 def _halt_cost(state: ClusterState, gap: _JobGap) -> float:

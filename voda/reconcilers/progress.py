@@ -4,8 +4,9 @@ A program that cannot reach the API, or was written for vodascheduler, writes on
 with a header. The columns, in any order: `epoch` (from 0), `epoch_time_sec`, `step_time_sec`, `workers`; the collector
 ignores `start_time`, `global_epochs` and `total_epochs`; every other column of numbers is a metric.
 
-Rule: the log decides what is new. A row counts if it has more epochs than the log, so reading a file twice, also after
-a restart, does no harm. The collector skips what it cannot use.
+Rules: the log decides what is new. A row counts if it has more epochs than the log, so reading a file twice, also after
+a restart, does no harm. Where jobs run as their users, a file counts if the job's user owns it. The collector skips
+what it cannot use.
 """
 
 import asyncio
@@ -13,16 +14,16 @@ import csv
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from voda.domain.errors import StoreNotWritable, TransientError
-from voda.domain.job import MOST_REPLICAS, Job
+from voda.domain.errors import InvalidInput, StoreNotWritable, TransientError
+from voda.domain.job import MOST_REPLICAS, Job, JobSpec
 from voda.events.types import JobProgressed
 from voda.reconcilers.watcher import Watcher
-from voda.untrusted_files import UntrustedFolder
+from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +56,27 @@ class _Reading:
     """The file is no CSV file of progress; read again when somebody replaces it."""
 
 
-class ProgressCollector:
-    """Reads a folder of CSV files, which need not exist yet, and records what is new of the live jobs."""
+async def any_owner(_spec: JobSpec) -> int | None:
+    """Return None: nobody knows as which user id a job runs, as in a cluster, or all run as one."""
+    return None
 
-    def __init__(self, folder: Path, *, watcher: Watcher, jobs: Callable[[], Mapping[str, Job]]) -> None:
+
+class ProgressCollector:
+    """Reads a folder of CSV files, which need not exist yet, and records what is new of the live jobs.
+
+    `owner` returns the user id whose files are a job's, None = anybody's; InvalidInput where its user has no account.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        watcher: Watcher,
+        jobs: Callable[[], Mapping[str, Job]],
+        owner: Callable[[JobSpec], Awaitable[int | None]] = any_owner,
+    ) -> None:
         self._folder = folder
-        # In a cluster, the files are of the users whose pods write them.
-        self._files = UntrustedFolder(folder, uid=None)
+        self._owner = owner
         self._watcher = watcher
         self._jobs = jobs
         self._readings: dict[str, _Reading] = {}
@@ -80,27 +95,38 @@ class ProgressCollector:
         """Read every file once, and return how many rows were recorded."""
         jobs = self._jobs()
         by_age = sorted(jobs.items(), key=lambda item: (item[1].submitted_at, item[0]))
-        names = {job.spec.name or job_id: job_id for job_id, job in by_age}
+        named: dict[str, dict[str, Job]] = {}
+        for job_id, job in reversed(by_age):
+            named.setdefault(job.spec.name or job_id, {}).setdefault(job.spec.user, job)
         self._recorded = {job_id: epochs for job_id, epochs in self._recorded.items() if job_id in jobs}
         count = 0
         for file in await asyncio.to_thread(self._list):
             stem = file.removesuffix(".csv")
-            job_id = stem if stem in jobs else names.get(stem)
-            if job_id is not None:
-                count += await self._collect(file, jobs[job_id])
+            # A job of that id, else the latest of that name; of each user one, as others may take the name.
+            for job in [*([jobs[stem]] if stem in jobs else []), *named.get(stem, {}).values()]:
+                if (recorded := await self._collect(file, job)) is not None:
+                    count += recorded
+                    break
         return count
 
     def _list(self) -> list[str]:
-        names = self._files.list_names("", most=_MOST_NAMES, wanted=lambda name: name.endswith(".csv"))
+        names = UntrustedFolder(self._folder, uid=None).list_names(
+            "", most=_MOST_NAMES, wanted=lambda name: name.endswith(".csv")
+        )
         self._readings = {name: self._readings[name] for name in names if name in self._readings}
         return sorted(names)[:MOST_FILES]
 
-    async def _collect(self, file: str, job: Job) -> int:
+    async def _collect(self, file: str, job: Job) -> int | None:
+        """Record what is new in a file and return how many rows that is; None: it is not the job's."""
+        try:
+            files = UntrustedFolder(self._folder, uid=await self._owner(job.spec))
+        except InvalidInput:
+            return None
         reading = self._readings.setdefault(file, _Reading())
         before = _Reading(reading.inode, reading.offset, reading.columns, reading.is_invalid)
         count = 0
         try:
-            for fact in await asyncio.to_thread(_new_rows, self._files, file, reading, job):
+            for fact in await asyncio.to_thread(_new_rows, files, file, reading, job):
                 if fact.epochs_done > max(job.epochs_done, self._recorded.get(fact.job_id, 0.0)):
                     await self._watcher.record([fact])
                     self._recorded[fact.job_id] = fact.epochs_done
@@ -109,13 +135,18 @@ class ProgressCollector:
             # Read again what could not be written.
             self._readings[file] = before
             raise
+        except UnsafeFile as error:
+            _log.debug("not read file=%s job_id=%s reason=%s", file, job.spec.job_id, error)
+            return None
         return count
 
 
 def _new_rows(files: UntrustedFolder, path: str, reading: _Reading, job: Job) -> list[JobProgressed]:
-    """Return the complete new rows, the last MOST_ROWS of them."""
+    """Return the complete new rows, the last MOST_ROWS of them; raises UnsafeFile."""
     try:
         text = _new_text(files, path, reading)
+    except UnsafeFile:
+        raise
     except OSError as error:
         _log.debug("cannot read file=%s reason=%s", path, error)
         return []

@@ -12,6 +12,8 @@ from msgspec import Struct
 from voda.cluster.port import Notice, Observed
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
+from voda.domain.reasons.pods import WorkerGone
+from voda.domain.reasons.requests import ObjectGone
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.events import types as facts
@@ -66,8 +68,8 @@ def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterato
                 yield facts.NodeJoined(node=node)
             case Node() as node, None:
                 yield facts.NodeLeft(name=name, pool=node.pool, reason="not there any more")
-            case before, Node() as node if before != node:
-                yield facts.NodeChanged(node=node)
+            case Node() as before, Node() as node if before != node:
+                yield facts.changed_node(before, node)
 
 
 def _shares(node: str, recorded: SharingNode, present: SharingNode) -> Iterator[facts.ShareFact]:
@@ -76,7 +78,7 @@ def _shares(node: str, recorded: SharingNode, present: SharingNode) -> Iterator[
     for uid, pod in sorted(recorded.pods.items()):
         if uid not in present.pods or present.pods[uid].containers != pod.containers:
             del account.pods[uid]
-            yield facts.ShareReleased(node=node, pod_uid=uid, pod=pod.pod, reason="its worker is gone")
+            yield facts.ShareReleased(node=node, pod_uid=uid, pod=pod.pod, reason=WorkerGone())
     for uid, pod in sorted(present.pods.items()):
         if uid not in account.pods and not account.refusal(pod.containers):
             account.pods[uid] = pod
@@ -103,8 +105,7 @@ def _object(job: Job, uid: str, *, is_over: bool) -> Iterator[facts.JobRegistere
     if uid and not job.uid:
         yield facts.JobRegistered(job_id=job_id, uid=uid, kind=kind)
     elif job.uid and uid != job.uid and not job.is_canceling and not is_over:
-        what = "was replaced by another one" if uid else "was deleted"
-        yield facts.JobCancelRequested(job_id=job_id, reason=f"its {kind} {what}")
+        yield facts.JobCancelRequested(job_id=job_id, reason=ObjectGone(object=kind, is_replaced=bool(uid)))
 
 
 def _exits(

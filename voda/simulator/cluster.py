@@ -16,7 +16,7 @@ from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
 from voda.events import types as facts
 from voda.simulator.training import EpochEnd, Training, exact_end
 from voda.simulator.workload import Profile
@@ -59,12 +59,16 @@ class SimulatedNodes:
 
     def change(self, fact: facts.NodeFact) -> str | None:
         """Take over a fact about a node; return the node's name if the workers on it fail."""
-        name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
+        match fact:
+            case facts.NodeLeft(name=name):
+                self.by_name.pop(name, None)
+            case facts.NodeRoomChanged(name=name):
+                if (node := self.by_name.get(name)) is not None:
+                    self.by_name[name] = replace(node, room=fact.room)
+            case facts.NodeJoined(node=node) | facts.NodeChanged(node=node):
+                name = node.name
+                self.by_name[name] = node
         self._used.setdefault(name, 0)
-        if isinstance(fact, facts.NodeLeft):
-            self.by_name.pop(name, None)
-        else:
-            self.by_name[name] = fact.node
         return None if name in self.by_name and self.by_name[name].is_ready else name
 
     def hold(self, training: Training) -> None:
@@ -204,7 +208,7 @@ class SimulatedCluster:
     def _start_or_change(self, action: StartJob | ResizeJob) -> None:
         if (training := self._admitted.get(action.job_id)) is None:
             raise ActionRefused(f"job {action.job_id}: not known to the cluster")
-        before, after = training.workers, dict(enumerate(action.nodes))
+        before, after = training.workers, places(action.nodes)
         is_moving = any(before.get(index, node) != node for index, node in after.items())
         costs = training.profile.costs
         cost_s = costs.resize_s if before.keys() != after.keys() else costs.migrate_s

@@ -6,6 +6,7 @@ Rule: it connects the ports and moves the clock to the next instant; it decides 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -32,6 +33,9 @@ from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureRates, FailureSchedule
 from voda.simulator.training import EpochEnd, Training, exact_end
 from voda.simulator.workload import Workload
+
+LONGEST_S: Final = 36_500 * 86_400.0
+"""Of what is simulated: the epochs and the epoch time that a user reports may make ages, where the calendar ends."""
 
 ProgressCallback = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""
@@ -147,7 +151,7 @@ class Simulation:
     async def run(
         self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
-        """Run the workload to its end or until `stop_when`, and return the log and the measurements.
+        """Run the workload to its end, until `stop_when` or for LONGEST_S; return the log and the measurements.
 
         Raises:
             InvalidInput: unknown policy or placer.
@@ -156,7 +160,7 @@ class Simulation:
         finished = 0
         with stopwatch(laps):
             await self._begin()
-            while (now := self._next_at()) < math.inf:
+            while (now := self._next_at()) <= self._workload.begins_at + LONGEST_S:
                 self._clock.move_to(now)
                 await self._advance()
                 if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:

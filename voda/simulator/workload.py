@@ -64,6 +64,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...]
     """By submission time, then as in the source."""
     nodes: tuple[Node, ...]
+    left_out: tuple[str, ...] = ()
+    """What of its source is no part of it, for people: one sentence each."""
     begins_at: float = 1_609_459_200.0
     """Instant of submitted_s == 0; seconds since the Unix epoch."""
 

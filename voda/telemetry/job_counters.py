@@ -142,7 +142,7 @@ class JobCounters:
             self._telemetry.count(metrics.WORKERS_EXITED, pool, fact.cause, by=len(fact.workers))
         if seen is None:
             return
-        if isinstance(fact, facts.WorkerExited) and fact.cause == "finished":
+        if isinstance(fact, facts.WorkerExited) and fact.cause in facts.LASTING_CAUSES:
             # Workers that are done make no resize.
             seen.size = max(0, seen.size - len(fact.workers))
         if not seen.has_started and record.job.first_started_at is not None:

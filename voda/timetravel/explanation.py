@@ -17,9 +17,10 @@ from voda.domain.state import ClusterState
 from voda.events.cell_text import parts_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
-from voda.planner.sharing import lacking_memory, largest_gpu_mib, part_of
+from voda.planner.sharing import part_of
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
+from voda.sharing import lacking_memory, largest_gpu_mib
 from voda.text import counted
 
 CAUSE = "explain"
@@ -95,6 +96,8 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """Which part of which GPU it has, and beside whom; None: none, or whole ones."""
     obstacle: str = ""
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
+    retry_at: float | None = None
+    """When the cluster tries that again, at the latest; at present only. None: not known."""
     next_reason: Reason | None = None
     """Given by the plan that would be decided now."""
     program_failures: int = 0
@@ -150,7 +153,7 @@ def explain_live(
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
-        shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.share is None else None,
+        shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.gpus_per_replica else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, decide=decide))
         if waits and (job_id not in held or job.is_halted)
         else (),
@@ -181,20 +184,22 @@ def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
     free = state.free_gpus(plan.placement)
     gpus = job.spec.gpus_per_replica
     return GpuShortage(
-        needs_gpus=job.spec.min_replicas * gpus,
+        needs_gpus=job.spec.as_planned.min_replicas * gpus,
         wishes_gpus=job.spec.requested * gpus,
         capacity_gpus=state.capacity_gpus,
         shared_gpus=state.shared_gpus,
         free_gpus=sum(free.values()),
         largest_free_gpus=max(free.values(), default=0),
-        jobs_served=sum(1 for job_id in plan.placement if state.jobs[job_id].spec.share is None),
+        jobs_served=sum(1 for job_id in plan.placement if state.jobs[job_id].spec.gpus_per_replica),
     )
 
 
 def _reason(state: ClusterState, job: Job) -> JobReason | None:
     if job.is_canceling:
         return Canceling()
-    return Halted(text=job.halt_reason) if job.is_halted else state.plan.reasons.get(job.spec.job_id)
+    if job.halt is not None:
+        return Halted(by=job.halt.by, text=job.halt.text)
+    return state.plan.reasons.get(job.spec.job_id)
 
 
 def _since(job: Job) -> float:
@@ -225,8 +230,8 @@ def _suggestions(
         # Policies have no say; its reason names what is left.
         return list(filter(None, [_never_fits_gpu(state, job.spec.share)]))
     suggestions: list[str] = []
-    policy = policies[state.settings.policy]
-    if (never := _never_fits(state, job.spec)) is not None:
+    policy, spec = policies[state.settings.policy], job.spec.as_planned
+    if (never := _never_fits(state, spec)) is not None:
         suggestions.append(never)
     if size := _largest_that_starts(state, job.spec, at, policy=policy, decide=decide):
         field = "min" if size < job.spec.min_replicas else "requested"
@@ -262,6 +267,8 @@ def _never_fits_gpu(state: ClusterState, request: GpuRequest) -> str:
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     """Return why the job cannot start on this cluster, however empty it is; None where it can."""
+    if not spec.needs_gpus:
+        return None
     unshared = replace(state, nodes=state.unshared_nodes())
     slots = unshared.slots(spec.gpus_per_replica)
     if slots >= spec.min_replicas:

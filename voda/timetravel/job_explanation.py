@@ -17,6 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
+from voda.events.event_text import sick_gpus_text
 from voda.events.stall_text import stall_text
 from voda.events.types import (
     JobCancelRequested,
@@ -39,6 +40,7 @@ from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
 _FAMILY = "job."
 _CAUSE_WINDOW = 500
 """Events before a decision among which to find its cause."""
+_CAUSE_PAGE = 20
 _LAST = 5
 """Decisions named."""
 _NAMED = 3
@@ -61,7 +63,7 @@ async def explain(store: EventStore, job_id: str, place: LogPlace) -> JobExplana
         if (job := live.cluster.job(job_id)) is not None:
             state = live.state(job.spec.pool)
             explanation = await explain_in(store, state, job_id, place.at)
-            return replace(explanation, obstacle=stall)
+            return replace(explanation, obstacle=stall or sick_gpus_text(job))
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
@@ -171,14 +173,22 @@ def _is_about(fact: PlanAdopted, job_id: str) -> bool:
 
 
 async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
-    start = max(0, decision.position - 1 - _CAUSE_WINDOW)
-    try:
-        before = await store.read(start, decision.position - 1 - start)
-    except LogArchived as error:
-        # As a rule the log still has the cause; otherwise the position stays unknown.
-        before = await store.read(error.base, max(0, decision.position - 1 - error.base))
-    cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
-    return replace(decision, cause_position=cause)
+    end = decision.position - 1
+    least = max(0, end - _CAUSE_WINDOW)
+    # As a rule it is the last event but a few, and any of them may be large.
+    while end > least:
+        start = max(least, end - _CAUSE_PAGE)
+        try:
+            before = await store.read(start, end - start)
+        except LogArchived as error:
+            # As a rule the log still has the cause; otherwise the position stays unknown.
+            least = max(least, error.base)
+            continue
+        cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
+        if cause is not None:
+            return replace(decision, cause_position=cause)
+        end = start
+    return decision
 
 
 async def _end_of(
@@ -196,7 +206,7 @@ async def _end_of(
             case JobFailed(reason=reason):
                 why = Failed(text=reason) if reason else None
             case JobCancelRequested(reason=reason):
-                why = Canceled(text=reason) if reason else None
+                why = Canceled(why=reason)
             case JobCompleted():
                 why = None
             case JobStalled(reason=reason):

@@ -40,7 +40,7 @@ async def events_between(
     """Yield the events with `after` < position <= `until`, in order, page by page; of one stream where given."""
     while until is None or after < until:
         # Not one event more: the next one may be damaged.
-        limit = page if until is None else min(page, until - after)
+        limit = await store.page_size(after, page if until is None else min(page, until - after), stream=stream)
         events = await store.read(after, limit, stream=stream)
         for event in events:
             if until is not None and event.position > until:

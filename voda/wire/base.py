@@ -71,6 +71,7 @@ class ServiceView(View, frozen=True, kw_only=True):
     version: str
     pools: tuple[str, ...]
     position: int
+    gpu_resource: Annotated[str, Meta(description="By which pods ask for GPUs; empty on one machine.")] = ""
 
 
 class UnknownReason(Struct, frozen=True, tag_field="kind", tag="unknown"):

@@ -85,6 +85,9 @@ class ExplanationView(View, frozen=True, kw_only=True):
     share: Annotated[GpuShareView | None, Meta(description="As of the job: the part of a GPU that it asks for.")] = None
     gpu: Annotated[str, Meta(description="Which part of which GPU it has now, and beside whom; empty: none.")] = ""
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
+    retry_at: Annotated[
+        Instant | None, Meta(description="When the cluster tries that again, at the latest; None: not known.")
+    ] = None
     next_reason: Annotated[
         Reason | UnknownReason | None, Meta(description="By the plan that would be decided now.")
     ] = None

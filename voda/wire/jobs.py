@@ -97,6 +97,9 @@ class JobView(View, frozen=True, kw_only=True):
     interpreter: Annotated[str, Meta(description="The Python that it was submitted with; empty: not known.")] = ""
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
+    is_restartable: Annotated[
+        bool, Meta(description="False: once its program has begun, it is neither stopped for others nor begun again.")
+    ] = True
     virtual_cluster: Annotated[str, Meta(description="Empty: its pool had none when it was submitted.")] = ""
     pinned_cell: Annotated[str, Meta(description="The pinned cell that it runs in; empty: none.")] = ""
     phase: Phase

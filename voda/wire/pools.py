@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from voda.domain.reasons.outcomes import Reason
+from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
 from voda.wire.base import Instant, View
 
@@ -54,7 +55,10 @@ class NodeView(View, frozen=True, kw_only=True):
     is_ready: bool
     is_schedulable: Annotated[bool, Meta(description="False: cordoned; those that run there stay.")]
     is_draining: Annotated[bool, Meta(description="Whether its workers are to go elsewhere.")]
-    drain_reason: Annotated[str, Meta(description="Why voda drains it; empty: it does not, whatever the cluster does.")]
+    drain_reason: Annotated[
+        Requested | None, Meta(description="Who drains it by voda, and why; None: nobody does.")
+    ] = None
+    drain_message: Annotated[str, Meta(description="That in words.")] = ""
     silent_since: Annotated[
         Instant | None,
         Meta(description="Since when it does not answer, or says fewer GPUs than its workers hold."),
@@ -63,8 +67,14 @@ class NodeView(View, frozen=True, kw_only=True):
         Instant | None,
         Meta(description="Until when they stay for all that; null: it is not silent, or most of its pool's nodes are."),
     ] = None
-    labels: Mapping[str, str]
+    labels: Annotated[Mapping[str, str], Meta(description="Those that say what machine it is; jobs may ask for any.")]
+    taints: Annotated[
+        tuple[str, ...], Meta(description="KEY=VALUE:EFFECT: they keep off workers that do not tolerate them.")
+    ] = ()
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
+    staying: Annotated[
+        tuple[str, ...], Meta(description="Those of the jobs that are not restartable: a drain waits for them to end.")
+    ] = ()
     devices: Annotated[tuple[GpuView, ...], Meta(description="GPUs that pods may share; empty: it shares none.")] = ()
 
 

@@ -14,6 +14,7 @@ from tests.kube.fixtures import (
     world,
     world_v1,
 )
+from tests.kube.parts_of_files import pytest_xdist_make_scheduler
 from voda.log.sql.postgres import PostgresDatabase
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "jobs_world",
     "jobsets_world",
     "pytest_collection_modifyitems",
+    "pytest_xdist_make_scheduler",
     "trainjobs_cluster",
     "world",
     "world_v1",

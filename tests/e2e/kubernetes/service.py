@@ -125,6 +125,7 @@ async def voda(
     *,
     pools: Mapping[str, Mapping[str, Any]] | None = None,
     has_tokens: bool = False,
+    own_namespace: str = "",
     **settings: Any,
 ) -> AsyncIterator[Voda]:
     """Run voda on a world's cluster; again on the same folder, it goes on from its log.
@@ -134,6 +135,7 @@ async def voda(
         folder: of its log and secrets.
         pools: name -> settings; by default v100 decides at once.
         has_tokens: whether callers need one; that of the admin is in the folder.
+        own_namespace: where voda would have its Secrets; empty: it runs outside of the cluster.
         settings: other fields of the settings file, as Python values.
     """
     fields = {
@@ -149,6 +151,7 @@ async def voda(
     around = ReplicaContext(
         identity=f"test-{id(fields)}",
         namespace=world.namespace,
+        own_namespace=own_namespace,
         kubeconfig=world.plane.kubeconfig(),
         has_tokens=has_tokens,
     )

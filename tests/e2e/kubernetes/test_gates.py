@@ -109,7 +109,7 @@ async def test_worker_that_selects_what_one_node_has_is_moved_there_in_the_words
         await it.until_runs("a", 1)
         assert it.nodes(it.id("a")) == ["gpu-2"]
         for fact in await it.facts(WorkerRefused, it.id("a")):
-            assert "didn't match Pod's node affinity/selector" in fact.reason
+            assert "didn't match Pod's node affinity/selector" in str(fact.reason)
 
 
 @pytest.mark.parametrize(("make", "resource", "roles"), BOTH)

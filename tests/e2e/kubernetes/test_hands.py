@@ -7,6 +7,7 @@ from tests.e2e.kubernetes.service import voda
 from tests.kube import client as api
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
+from voda.domain.reasons.requests import ObjectGone
 from voda.events.types import JobCancelRequested, JobChanged, WorkerExited
 
 
@@ -27,7 +28,7 @@ async def test_job_when_its_object_is_deleted_is_canceled(world: World, tmp_path
         await world.client.delete(api.MPIJOBS, "a", world.namespace)
         await it.until_ended("a", "Canceled")
         [asked] = await it.facts(JobCancelRequested, it.id("a"))
-        assert asked.reason == "its MPIJob was deleted"
+        assert asked.reason == ObjectGone(object="MPIJob")
         await world.submit(an_mpijob("a", world.namespace, least=1, most=2))
         await it.until_runs_as("a", f"{it.id('a')}-2", 2)
 

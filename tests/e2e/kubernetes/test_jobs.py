@@ -17,8 +17,10 @@ from tests.kube.peers.jobs_world import JobsWorld, index_of
 from voda.application.change_job import cancel
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
-from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
-from voda.events.types import ActionFailed, JobCancelRequested, WorkerExited
+from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifests
+from voda.cluster.kubernetes.well_known import JOB_ID
+from voda.domain.reasons.requests import ObjectGone
+from voda.events.types import ActionFailed, JobCancelRequested, WorkerExited, WorkerRefused
 from voda.manifests.parse import parse
 from voda.programs.program_manifest import ProgramJob, program_manifest
 
@@ -56,7 +58,7 @@ async def test_program_that_was_printed_for_kubectl_is_taken_in_with_all_that_it
     program = ProgramJob(name="a", words=("torchrun", "train.py"), launcher="torchrun", most=3, image="train:1")
     spec = parse(program_manifest(program)).spec
     async with voda(world, tmp_path) as it:
-        await world.submit(kubectl_manifest(replace(spec, namespace=world.namespace)))
+        await world.submit(kubectl_manifests(replace(spec, namespace=world.namespace))[-1])
         await it.until_runs("a", 3)
         job, service = await world.job("a"), await world.client.get(api.SERVICES, "a", world.namespace)
         assert job["spec"]["successPolicy"] == INDEX_0_ENDS
@@ -268,7 +270,7 @@ async def test_object_when_deleted_is_canceled_and_its_name_is_free(
         await world.client.delete(kind.resource, "a", world.namespace)
         await it.until_ended("a", "Canceled")
         [asked] = await it.facts(JobCancelRequested, it.id("a"))
-        assert asked.reason == f"its {kind} was deleted"
+        assert asked.reason == ObjectGone(object=str(kind))
         await world.submit(kind.make("a", world.namespace, 2, least=1, most=2))
         await it.until_runs_as("a", f"{it.id('a')}-2", 2)
 
@@ -324,3 +326,79 @@ async def is_noted(world: JobsWorld, name: str) -> bool:
 async def has_started(world: JobsWorld, name: str) -> bool:
     """Say whether a Job has all its first pods, and its template is fixed."""
     return bool((await world.job(name)).get("status", {}).get("startTime")) and len(await world.pods_of(name)) == 2
+
+
+@pytest.mark.skipif(IS_OLD, reason="1.35 lets nobody change the resources of a suspended Job")
+@pytest.mark.parametrize("is_ready", [False, True])
+async def test_suspended_job_whose_pods_ask_for_other_gpus_and_nodes_is_planned_by_what_they_ask_now(
+    jobs_world: JobsWorld, tmp_path: Path, is_ready: bool
+) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 8), a_node("gpu-2", 8, labels={"disk": "fast"}))
+    async with voda(world, tmp_path) as it:
+        for name in ("x", "y"):
+            await world.submit(an_indexed_job(name, world.namespace, 8, gpus=1, least=8, most=8))
+            await it.until_runs(name, 8)
+        await world.submit(an_indexed_job("a", world.namespace, 2, gpus=1, least=2, most=4))
+        await it.until(lambda: _is_known(it, "a"))
+
+        async def is_made_ready() -> bool:
+            return JOB_ID in (await world.job("a"))["metadata"]["annotations"]
+
+        if is_ready:
+            await it.until(is_made_ready)
+        [container] = (await world.job("a"))["spec"]["template"]["spec"]["containers"]
+        amounts = {"nvidia.com/gpu": "4", "cpu": "1"}
+        template = {
+            "containers": [{"name": container["name"], "resources": {"limits": amounts, "requests": amounts}}],
+            "nodeSelector": {"disk": "fast"},
+        }
+        # What its annotations say, and voda refuses, vetoes nothing.
+        change = {"metadata": {"annotations": {"voda.dev/epochs": "x"}}, "spec": {"template": {"spec": template}}}
+        await world.client.patch(api.JOBS, (world.namespace, "a"), change, kind=api.STRATEGIC)
+
+        async def is_taken_in() -> bool:
+            job = it.job(it.id("a"))
+            return job is not None and job.spec.gpus_per_replica == 4
+
+        await it.until(is_taken_in)
+        await world.until_it_is(lambda: _is_told(world, "a", "gpus_per_replica = 4"))
+        for name in ("x", "y"):
+            await world.end_all(name)
+        await it.until_runs("a", 2)
+        assert it.nodes(it.id("a")) == ["gpu-2", "gpu-2"]
+        assert not await it.facts(WorkerRefused, it.id("a"))
+
+
+@pytest.mark.skipif(IS_OLD, reason="1.35 lets nobody change the resources of a suspended Job")
+async def test_pods_that_ask_for_more_gpus_than_plans_count_get_no_node(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", 8)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("x", world.namespace, 8, gpus=1, least=8, most=8))
+        await it.until_runs("x", 8)
+        await world.submit(an_indexed_job("a", world.namespace, 1, gpus=1, least=1, most=1))
+        await it.until(lambda: _is_known(it, "a"))
+        [container] = (await world.job("a"))["spec"]["template"]["spec"]["containers"]
+        # voda cannot read it, and the server takes it.
+        changed = {"name": container["name"], "resources": {"limits": {"nvidia.com/gpu": "2000"}}}
+        change = {"spec": {"template": {"spec": {"containers": [changed]}}}}
+        await world.client.patch(api.JOBS, (world.namespace, "a"), change, kind=api.STRATEGIC)
+        await world.until_it_is(lambda: _is_told(world, "a", "the changed templates are not taken over"))
+        await world.end_all("x")
+
+        async def is_told_why() -> bool:
+            failures = await it.facts(ActionFailed, it.id("a"))
+            return any("its pods ask for 2000 GPUs each now, and plans count 1" in fact.error for fact in failures)
+
+        await it.until(is_told_why)
+        for pod in await world.pods_of("a"):
+            assert pod["spec"].get("schedulingGates")
+
+
+async def _is_known(it: Voda, name: str) -> bool:
+    return it.job(it.id(name)) is not None
+
+
+async def _is_told(world: JobsWorld, name: str, text: str) -> bool:
+    return any(text in said for said in await world.told(name))

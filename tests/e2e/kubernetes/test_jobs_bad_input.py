@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
-from tests.kube.client import Object, Refused, Resource
+from tests.kube.client import QUOTAS, Object, Refused, Resource
 from tests.kube.objects import GPU, a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.ports import free_port
@@ -23,7 +23,6 @@ from voda.cluster.kubernetes.convergence import stalls
 from voda.events.types import JobSubmitted
 from voda.wire.explanations import ExplanationView
 
-QUOTAS = Resource("ResourceQuota", "v1", "resourcequotas")
 LIMIT_RANGES = Resource("LimitRange", "v1", "limitranges")
 _ADMISSION = "admissionregistration.k8s.io/v1"
 POLICIES = Resource("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", is_namespaced=False)
@@ -89,8 +88,8 @@ async def test_node_selector_that_no_planned_node_meets_is_told(jobs_world: Jobs
     async with voda(world, tmp_path) as it:
         selector = {"nodeSelector": {"disk": "ssd"}}
         await world.submit(an_indexed_job("a", world.namespace, 2, least=2, most=2, worker_spec=selector))
-        await it.until(lambda: tells(world, "a", "WorkerRefused", "node affinity/selector"))
-        assert "node affinity/selector" in await explained(it, it.id("a"))
+        await it.until(lambda: tells(world, "a", "Queued", "queued as job"))
+        await it.until(lambda: is_explained(it, it.id("a"), "workers require disk=ssd, it has no such label"))
         await world.add_nodes(a_node("gpu-2", 2, labels={"disk": "ssd"}))
         await it.until_runs("a", 2)
         assert set(it.nodes(it.id("a"))) == {"gpu-2"}

@@ -25,6 +25,7 @@ from tests.kube.assets import IS_OLD
 from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_claim_template
 from tests.kube.peers.jobs_world import JobsWorld
+from voda.domain.reasons.pods import NoGpuFree
 from voda.events.types import ShareRequested, ShareRequestWithdrawn, WorkerRefused
 
 __all__ = ["notebooks"]
@@ -66,7 +67,7 @@ async def test_elastic_job_gives_up_a_gpu_for_pods_that_share_it_and_gets_it_bac
         assert await it.facts(ShareRequested)
         assert not await it.facts(WorkerRefused)
         # GPUs may go to other pods than those that asked for them, and none of these waits in vain.
-        assert not any("within" in each.reason for each in await it.facts(ShareRequestWithdrawn))
+        assert not any(isinstance(each.reason, NoGpuFree) for each in await it.facts(ShareRequestWithdrawn))
 
 
 async def test_whole_gpu_of_a_pod_is_others_for_a_job_until_it_is_given_back(

@@ -64,6 +64,29 @@ async def test_index_that_fails_too_often_fails_the_job_only_where_it_says_so(
         assert "exit code 5" in end.reason
 
 
+async def test_index_that_failed_for_good_gives_its_gpu_away_and_is_told(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=8)
+    async with voda(world, tmp_path) as it:
+        spec = {"backoffLimitPerIndex": 0}
+        await world.submit(an_indexed_job("a", world.namespace, 4, least=4, most=4, spec=spec))
+        await it.until_runs("a", 4)
+        await world.submit(an_indexed_job("b", world.namespace, 5, least=5, most=5))
+        await world.end_worker("a", 2, exit_code=5)
+        await it.until_runs("b", 5)
+        job = it.job(it.id("a"))
+        assert job is not None
+        assert (sorted(job.workers), job.done) == ([0, 1, 3], (2,))
+        assert ("failed_for_good", (2,)) in [(e.cause, e.workers) for e in await it.facts(WorkerExited, it.id("a"))]
+        await world.until_it_is(lambda: is_told_of_it(world))
+        await world.end_all("a")
+        await it.until_ended("a", "Failed")
+
+
+async def is_told_of_it(world: JobsWorld) -> bool:
+    return any("failed for good" in said for said in await world.told("a"))
+
+
 async def test_evicted_pod_counts_against_nothing(jobs_world: JobsWorld, tmp_path: Path) -> None:
     world = jobs_world
     await world.add_node("gpu-1", gpus=2)

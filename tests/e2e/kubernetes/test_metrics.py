@@ -15,8 +15,7 @@ async def test_metrics_tell_of_requests_gates_adoption_and_who_leads(world: Worl
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("a", 2)
-        # For a user that nobody can be.
-        await world.submit(an_mpijob("b", world.namespace, annotations={"voda.dev/user": "No Body"}))
+        await world.submit(an_mpijob("b", world.namespace, pool="none"))
 
         async def is_refused() -> bool:
             return (await told(it.service.url))[("voda_objects_unadopted", ("refused",))] == 1

@@ -20,6 +20,7 @@ def full_cluster() -> Iterator[PeeredCluster]:
         yield made
 
 
+@pytest.mark.timeout(1_000)
 @pytest.mark.parametrize(("seed", "has_claims"), [*zip(SEEDS, (False, True), strict=True)])
 async def test_cluster_when_anything_happens_comes_right(
     full_cluster: PeeredCluster, tmp_path: Path, seed: int, has_claims: bool

@@ -14,6 +14,7 @@ from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.application.drain_node import drain, undrain
 from voda.auth.callers import Caller
+from voda.domain.reasons.nodes import ByKubelet
 from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
 
 
@@ -220,17 +221,19 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
         await world.submit(an_mpijob("a", world.namespace, workers=2, least=2, most=2, resources=greedy))
 
         async def is_told() -> bool:
-            refused = await it.facts(WorkerRefused, it.id("a"))
-            return any(fact.node == "small" and "Insufficient cpu" in fact.reason for fact in refused)
+            record = it.service.view.job_registry.job(it.id("a"))
+            return record is not None and "a worker asks for 4 CPUs" in record.explanation
 
         async def is_at_rest() -> bool:
-            return await world.has_condition("a", "Suspended") and not await world.pods_of("a")
+            is_ready = "voda.dev/job-id" in (await world.job("a"))["metadata"]["annotations"]
+            return is_ready and await world.has_condition("a", "Suspended") and not await world.pods_of("a")
 
         await it.until(is_told)
         await it.until(is_at_rest)
         waiting = await world.job("a")
         await world.add_nodes(a_node("big", 2, cpu="64"))
         await on(it, "a", ["big"] * 2)
+        assert not await it.facts(WorkerRefused, it.id("a"))
         # It was resumed, once: nobody had kept at starting it in vain.
         assert (await world.job("a"))["metadata"]["generation"] == waiting["metadata"]["generation"] + 1
 
@@ -247,4 +250,5 @@ async def test_worker_when_the_kubelet_refuses_it_is_placed_elsewhere(world: Wor
         await world.until(lambda: it.nodes(it.id("a")) == ["gpu-2" if first == "gpu-1" else "gpu-1"])
         [fact] = await it.facts(WorkerRefused, it.id("a"))
         assert fact.node == first
-        assert "OutOfcpu" in fact.reason
+        assert isinstance(fact.reason, ByKubelet)
+        assert fact.reason.word == "OutOfcpu"

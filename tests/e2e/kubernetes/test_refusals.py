@@ -1,4 +1,4 @@
-"""Nodes that take fewer workers than they have GPUs for, by the real kube-scheduler: as many run as fit there."""
+"""Nodes that take fewer workers than they have GPUs for, as kube-scheduler alone knows: as many run as fit there."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +7,23 @@ from typing import Any
 import pytest
 
 from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
+from tests.kube.client import Resource
 from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.events.types import PlanAdopted, WorkerExited, WorkerRefused
 
-TEN_CPUS = {"requests": {"cpu": "10"}}
-"""Of a node of 64 CPUs and 8 GPUs six workers get theirs."""
+LIMIT_RANGES = Resource("LimitRange", "v1", "limitranges")
 
 
-def a_job_of_ten_cpus(name: str, namespace: str, *, least: int = 1, most: int = 8) -> dict[str, Any]:
-    return an_indexed_job(name, namespace, 1, least=least, most=most, resources=TEN_CPUS)
+async def ask_for_ten_cpus(world: JobsWorld) -> None:
+    """Let admission have all pods ask for 10 CPUs: of a node of 64 CPUs and 8 GPUs six workers get theirs."""
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "10"}, "default": {"cpu": "10"}}]
+    metadata = {"name": "ten", "namespace": world.namespace}
+    await world.client.create(LIMIT_RANGES, {"metadata": metadata, "spec": {"limits": limits}})
+
+
+def a_job(name: str, namespace: str, *, least: int = 1, most: int = 8) -> dict[str, Any]:
+    return an_indexed_job(name, namespace, 1, least=least, most=most)
 
 
 async def until_at_work(it: Voda, name: str, workers: int) -> None:
@@ -36,16 +43,17 @@ async def test_node_whose_cpus_run_out_before_its_gpus_gets_as_many_workers_as_f
     jobs_world: JobsWorld, tmp_path: Path, settings: Mapping[str, Any]
 ) -> None:
     world = jobs_world
+    await ask_for_ten_cpus(world)
     await world.add_nodes(a_node("gpu-1", 8, cpu="64"))
     async with voda(world, tmp_path, pools={"v100": dict(settings)}) as it:
-        await world.submit(a_job_of_ten_cpus("a", world.namespace))
+        await world.submit(a_job("a", world.namespace))
         await until_at_work(it, "a", 6)
         if not settings:
             # No further plan comes for half a minute.
             return
         there = await world.uids("a")
         # Further plans change nothing any more.
-        await world.submit(a_job_of_ten_cpus("b", world.namespace, most=1))
+        await world.submit(a_job("b", world.namespace, most=1))
 
         async def is_refused() -> bool:
             return bool(await world.told("b", "WorkerRefused"))
@@ -60,9 +68,10 @@ async def test_node_whose_cpus_run_out_before_its_gpus_gets_as_many_workers_as_f
 
 async def test_workers_that_are_bound_stay_but_for_those_that_fill_gaps(jobs_world: JobsWorld, tmp_path: Path) -> None:
     world = jobs_world
+    await ask_for_ten_cpus(world)
     await world.add_nodes(a_node("gpu-1", 8, cpu="64"), a_node("gpu-2", 8, cpu="64"))
     async with voda(world, tmp_path) as it:
-        await world.submit(a_job_of_ten_cpus("a", world.namespace, most=16))
+        await world.submit(a_job("a", world.namespace, most=16))
         await until_at_work(it, "a", 12)
         assert sorted(it.nodes(it.id("a"))) == ["gpu-1"] * 6 + ["gpu-2"] * 6
         gone = [index for fact in await it.facts(WorkerExited, it.id("a")) for index in fact.workers]
@@ -72,9 +81,10 @@ async def test_workers_that_are_bound_stay_but_for_those_that_fill_gaps(jobs_wor
 
 async def test_job_that_needs_more_than_fit_is_refused_and_not_preempted(jobs_world: JobsWorld, tmp_path: Path) -> None:
     world = jobs_world
+    await ask_for_ten_cpus(world)
     await world.add_nodes(a_node("gpu-1", 8, cpu="64"))
     async with voda(world, tmp_path) as it:
-        await world.submit(a_job_of_ten_cpus("a", world.namespace, least=8))
+        await world.submit(a_job("a", world.namespace, least=8))
 
         async def is_told() -> bool:
             return len(await world.told("a", "WorkerRefused")) == 2
@@ -90,10 +100,11 @@ async def test_job_that_needs_more_than_fit_is_refused_and_not_preempted(jobs_wo
 
 async def test_two_jobs_that_need_the_same_cpus_share_what_there_is(jobs_world: JobsWorld, tmp_path: Path) -> None:
     world = jobs_world
+    await ask_for_ten_cpus(world)
     await world.add_nodes(a_node("gpu-1", 8, cpu="64"))
     async with voda(world, tmp_path) as it:
         for name in ("a", "b"):
-            await world.submit(a_job_of_ten_cpus(name, world.namespace, most=4))
+            await world.submit(a_job(name, world.namespace, most=4))
 
         async def all_fit() -> bool:
             running = [len(await world.running(name)) for name in ("a", "b")]

@@ -26,9 +26,9 @@ from tests.kube.devices import CLASS, a_device_class, a_gpu, a_slice
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
-from voda.cluster.kubernetes.quantities import milli
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuRequest, Gpus
 from voda.events.types import ShareAssigned, ShareReleased
+from voda.kinds.quantities import milli
 from voda.log.factory import open_log
 
 pytestmark = pytest.mark.skipif(IS_OLD, reason="1.35 drops the fields by which devices are shared")

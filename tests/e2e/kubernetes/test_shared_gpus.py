@@ -23,12 +23,12 @@ from tests.ports import free_port
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.state.shared_gpus import GPUS_OF
+from voda.domain.reasons.pods import BoundAgain, PodEnded
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log.factory import open_log
 
 _MORTAL = str(Path(__file__).with_name("mortal.py"))
 ANY = "default-scheduler"
-AGAIN = "it is about to be bound again"
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_two_pods_share_a_gpu_a_third_waits_and_a_restart_loses_nothing(
         assert recorded(it) == {"a", "c", "d"}
         await world.kubelet.exit(world.namespace, "d")
         assert await until_runs(world, "e") == ("gpu-1", "1")
-        assert {each.reason for each in await it.facts(ShareReleased)} <= {"the pod has ended", AGAIN}
+        assert {each.reason for each in await it.facts(ShareReleased)} <= {PodEnded(), BoundAgain()}
         assert len({each.pod_uid for each in await it.facts(ShareAssigned)}) == 5
 
 

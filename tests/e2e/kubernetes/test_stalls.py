@@ -64,6 +64,25 @@ async def test_job_without_an_operator_says_so(world: PeeredWorld, tmp_path: Pat
             assert len(await told(it, "a")) == 1
 
 
+async def test_hold_up_by_a_pod_that_does_not_go_is_over_once_it_goes(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=2, most=2))
+        await it.until_runs("a", 2)
+        held = {"metadata": {"finalizers": ["tests.voda.dev/stays"]}}
+        await world.client.patch(api.PODS, (world.namespace, "a-worker-1"), held)
+        await world.client.delete(api.PODS, "a-worker-1", world.namespace, grace_s=1)
+        await world.until_it_is(lambda: _says(world, "a", "a-worker-1 was deleted and does not go"))
+        for span in ("SOON_S", "OVER_S"):
+            monkeypatch.setattr(stalls, span, 3_600.0)
+        await world.client.patch(api.PODS, (world.namespace, "a-worker-1"), {"metadata": {"finalizers": None}})
+        await world.until_it_is(lambda: _says(world, "a", "does not go", is_said=False))
+        await it.until_runs("a", 2)
+        assert sum("does not go" in each for each in await told(it, "a")) == 1
+
+
 async def _says(world: World, name: str, sentence: str, *, is_said: bool = True) -> bool:
     return (sentence in await said(world, name)) == is_said
 

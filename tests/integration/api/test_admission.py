@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tests.builders import a_spec
-from tests.service import Service, a_service
+from tests.service import Service, a_manifest, a_service
 from tests.waiting import until_it_is
 from voda.api.admission import CallerLimits
 from voda.auth.tokens import Authenticator
@@ -189,3 +189,34 @@ def test_bounds_when_served_as_voda_up_does_hold_too(
 ) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(claim(tmp_path))
+
+
+async def test_priority_beyond_what_the_pool_lets_users_give_is_for_admins_alone(tmp_path: Path) -> None:
+    access = Authenticator.open(tmp_path, SystemClock())
+    ada, root = access.add("ada", "user"), access.add("root", "admin")
+    async with a_service(access=access) as service:
+
+        async def status(token: str, method: str, path: str, **body: object) -> tuple[int, str]:
+            answer = await service.ask(method, path, token=token, body=body)
+            return answer.status, answer.as_a(Problem).detail if answer.status >= 400 else ""
+
+        async def submitted(token: str, name: str, priority: int) -> tuple[int, str]:
+            return await status(token, "POST", "/api/v1/jobs", **a_manifest(name, priority=priority))
+
+        for name, priority in (("a", 1_000), ("b", -1_000)):
+            assert (await submitted(ada, name, priority))[0] == 201
+        for priority in (1_001, -1_001, 1_000_000_000):
+            assert await submitted(ada, "c", priority) == (
+                422,
+                "metadata.annotations[voda.dev/priority]: expected -1,000 to 1,000, which is what the pool lets users"
+                f" give, got {priority:,}: choose another, or ask an admin",
+            )
+        assert (await status(ada, "PATCH", "/api/v1/jobs/a", priority=1_001))[0] == 422
+        assert (await submitted(root, "d", 1_000_000_000))[0] == 201
+        assert (await status(root, "PATCH", "/api/v1/jobs/a", priority=5_000))[0] == 200
+        # What an admin gave it stays, whatever else its user changes.
+        assert (await status(ada, "PATCH", "/api/v1/jobs/a", epochs=7))[0] == 200
+        settings = "/api/v1/pools/default/settings"
+        assert (await status(ada, "PATCH", settings, most_user_priority=10**9))[0] == 403
+        assert (await status(root, "PATCH", settings, most_user_priority=10))[0] == 200
+        assert [(await submitted(ada, f"e{priority}", priority))[0] for priority in (10, 11)] == [201, 422]

@@ -10,6 +10,7 @@ from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, 
 from tests.service import START, Service, a_manifest, a_service
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.domain.reasons.requests import Requested
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.projections.job_registry import JobRegistry
@@ -214,10 +215,9 @@ async def test_array_is_canceled_as_a_whole_by_its_owner(tmp_path: Path) -> None
         again = await service.ask("DELETE", f"{ARRAYS}/sweep", token=anna)
         assert again.status == 202
         events = await service.backend.journal.store.read(0, 100)
+        why = Requested(by="anna", text="wrong data")
         requests = [event.data for event in events if isinstance(event.data, JobCancelRequested)]
-        assert requests == [
-            JobCancelRequested(job_id=f"sweep-{n}", reason="wrong data", with_array=True) for n in (0, 2, 3)
-        ]
+        assert requests == [JobCancelRequested(job_id=f"sweep-{n}", reason=why, with_array=True) for n in (0, 2, 3)]
         for index in (0, 2, 3):
             await service.happens(JobCanceled(job_id=f"sweep-{index}"))
         found = (await service.ask("GET", f"{ARRAYS}/sweep", token=anna)).as_a(ArrayView)

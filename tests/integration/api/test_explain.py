@@ -1,13 +1,23 @@
 """Explanations over HTTP."""
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.cli.render.job_text import state
+from tests.waiting import until
+from voda.auth.tokens import Authenticator
+from voda.cli.render.job_text import held_up, state
+from voda.clock import VirtualClock
 from voda.domain.dependency import Dependency
 from voda.domain.job import Phase
 from voda.domain.plan import ExpectedTimes
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
+    ActionFailed,
     JobCanceled,
     JobCancelRequested,
     JobCompleted,
@@ -15,10 +25,15 @@ from voda.events.types import (
     JobHaltRequested,
     JobResumeRequested,
     JobSubmitted,
+    PlanAdopted,
     ProgramFailed,
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.store import EventStore
+from voda.timetravel.explanation import JobExplanation
+from voda.timetravel.job_explanation import explain
+from voda.timetravel.moment import LogPlace
 from voda.wire.base import Problem
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import JobView
@@ -74,7 +89,7 @@ async def test_job_that_was_halted_and_resumed_is_not_preempted_and_one_that_mad
         for name in ("a", "b", "c"):
             await service.happens(JobSubmitted(spec=a_spec(name)))
             await service.happens(WorkerStarted(job_id=name, workers={0: "n1"}))
-        await service.happens(JobHaltRequested(job_id="a", reason="halted by ada"))
+        await service.happens(JobHaltRequested(job_id="a", reason=Requested(by="ada")))
         for name in ("a", "b"):
             await service.happens(WorkerExited(job_id=name, workers=(0,)))
         await service.happens(WorkerExited(job_id="c", workers=(0,), cause="failed"))
@@ -98,7 +113,7 @@ async def test_explanation_of_a_job_that_is_canceled_says_so() -> None:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
         assert not (await explained(service, "a")).is_canceling
-        await service.happens(JobCancelRequested(job_id="a", reason="not needed"))
+        await service.happens(JobCancelRequested(job_id="a", reason=Requested(text="not needed")))
         told = await explained(service, "a")
         assert (told.is_canceling, state(told)) == (True, "Canceling")
 
@@ -192,12 +207,26 @@ async def test_explain_when_at_a_moment_of_the_past_then_tells_of_then() -> None
         assert (then.phase, then.nodes, then.position) == (Phase.RUNNING, ("n1",), started)
 
 
+async def test_action_that_failed_is_told_with_its_next_try() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        plan = PlanAdopted(
+            pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="tick", placed={"a": ("n1",)}
+        )
+        await service.happens(plan)
+        at = service.backend.journal.clock.now() + 60.0
+        await service.happens(ActionFailed(job_id="a", action="StartJob", error="no room", retry_at=at))
+        told = await explained(service, "a")
+        assert (told.obstacle, told.retry_at and told.retry_at.timestamp()) == ("StartJob: no room", at)
+        assert held_up(told, lambda instant: f"{instant:%H:%M}").startswith("StartJob: no room; next try at ")
+
+
 async def test_explain_when_a_job_failed_or_was_canceled_then_tells_why() -> None:
     async with a_service() as service:
         for job_id in ("a", "b"):
             await service.happens(JobSubmitted(spec=a_spec(job_id)))
         await service.happens(JobFailed(job_id="a", reason="no such namespace"))
-        await service.happens(JobCancelRequested(job_id="b", reason="wrong data"))
+        await service.happens(JobCancelRequested(job_id="b", reason=Requested(text="wrong data")))
         await service.happens(JobCanceled(job_id="b"))
         assert (await explained(service, "a")).message == "no such namespace"
         assert (await explained(service, "b")).message == "wrong data"
@@ -228,3 +257,31 @@ async def test_explain_when_the_moment_or_job_is_wrong_then_is_refused() -> None
         assert (answer.status, "position 2" in answer.as_a(Problem).detail) == (422, True)
         assert (await service.ask("GET", "/api/v1/jobs/b/explain")).status == 404
         assert (await service.ask("GET", "/api/v1/jobs/a/explain?when=1")).status == 422
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs/a/explain?at=2", "/api/v1/jobs/a/explain", "/api/v1/usage"])
+async def test_user_whose_explanations_take_long_takes_no_turn_of_others(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Authenticator.open(tmp_path, VirtualClock())
+    ada, bob = access.add("ada", "user"), access.add("bob", "user")
+    goes_on, asked = asyncio.Event(), list[str]()
+
+    async def slow(store: EventStore, job_id: str, place: LogPlace) -> JobExplanation:
+        asked.append(job_id)
+        if job_id == "b":
+            await goes_on.wait()
+        return await explain(store, job_id, place)
+
+    monkeypatch.setattr("voda.api.routes.jobs.explain", slow)
+    async with a_service(access=access) as service, asyncio.TaskGroup() as group:
+        for name in "ab":
+            await service.happens(JobSubmitted(spec=a_spec(name)))
+        asking = [service.ask("GET", "/api/v1/jobs/b/explain?at=3", token=bob) for _ in range(95)]
+        waiting = [group.create_task(each) for each in asking]
+        await until(lambda: bool(asked))
+        async with asyncio.timeout(60):
+            assert (await service.ask("GET", path, token=ada)).status == 200
+        assert asked.count("b") == 1
+        goes_on.set()
+    assert {task.result().status for task in waiting} == {200}

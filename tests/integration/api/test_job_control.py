@@ -10,6 +10,8 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import a_manifest, a_service
 from voda.domain.job import Phase
 from voda.domain.plan import ExpectedTimes
+from voda.domain.reasons.outcomes import Halted
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
@@ -64,6 +66,7 @@ async def test_halt_is_recorded_once_and_told_and_resume_undoes_it() -> None:
         answer = await service.ask("POST", f"{JOBS}/digits/halt?reason=disk%20is%20full")
         job = answer.as_a(JobView)
         assert (answer.status, job.is_halted, job.message) == (200, True, "halted by admin: disk is full")
+        assert job.reason == Halted(by="admin", text="disk is full")
         assert (job.forecast.position, job.forecast.starts_at, job.forecast.finishes_at) == (None, None, None)
         position = service.backend.journal.view.position
         assert (await service.ask("POST", f"{JOBS}/digits/halt?reason=again")).as_a(JobView).message == job.message
@@ -74,7 +77,7 @@ async def test_halt_is_recorded_once_and_told_and_resume_undoes_it() -> None:
             assert not (await service.ask("POST", f"{JOBS}/digits/resume")).as_a(JobView).is_halted
         facts = [event.data for event in await service.backend.journal.store.read(0, 100, stream="job.digits")][1:]
         assert facts == [
-            JobHaltRequested(job_id="digits", reason="halted by admin: disk is full"),
+            JobHaltRequested(job_id="digits", reason=Requested(by="admin", text="disk is full")),
             JobResumeRequested(job_id="digits"),
         ]
 

@@ -460,10 +460,37 @@ async def test_delete_when_asked_twice_is_recorded_once() -> None:
     async with a_service() as service:
         await submit(service)
         first = await service.ask("DELETE", f"{JOBS}/digits?reason=a%20mistake")
-        assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).message) == (202, True, "a mistake")
+        assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).message) == (
+            202,
+            True,
+            "canceled by admin: a mistake",
+        )
         position = service.backend.journal.view.position
         assert (await service.ask("DELETE", f"{JOBS}/digits")).status == 202
         assert service.backend.journal.view.position == position
+
+
+async def test_delete_at_once_is_for_admins_also_of_a_job_that_is_canceled_already(tmp_path: Path) -> None:
+    access, anna, _, _ = tokens(tmp_path)
+    admin = (tmp_path / "admin.token").read_text().strip()
+    async with a_service(access=access) as service:
+        manifest = a_manifest()
+        manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), "voda.dev/array": "0-1"}
+        assert (await service.ask("POST", JOBS, token=anna, body=manifest)).status == 201
+        for path in (f"{JOBS}/digits-0", "/api/v1/arrays/digits"):
+            problem = await refused(service, 403, "DELETE", f"{path}?now=true", token=anna)
+            assert "only admins" in problem.detail
+            assert (await service.ask("DELETE", path, token=anna)).status == 202
+            for _ in range(2):
+                assert (await service.ask("DELETE", f"{path}?now=true", token=admin)).status == 202
+        events = await service.backend.journal.store.read(0, 100)
+        facts = [event.data for event in events if isinstance(event.data, JobCancelRequested)]
+    assert [(fact.job_id, fact.is_kill) for fact in facts] == [
+        ("digits-0", False),
+        ("digits-0", True),
+        ("digits-1", False),
+        ("digits-1", True),
+    ]
 
 
 async def test_delete_when_the_job_has_ended_leaves_it_as_it_is() -> None:
@@ -520,6 +547,7 @@ async def test_report_when_a_resize_fell_into_the_epoch_tells_no_time() -> None:
         (422, {"epoch": 1, "metrics": {"loss": "low"}}),
         (422, {"epoch": 1, "metrics": {"x" * 300: 1}}),
         (422, {"epoch": 1, "metrics": {f"m{n}": 1 for n in range(200)}}),
+        (422, {"epoch": 1, "metrics": {f"{n}{'m' * 190}": 1 for n in range(100)}}),
         (422, {"epoch": "one"}),
         (422, {}),
     ],
@@ -528,7 +556,78 @@ async def test_report_when_it_cannot_be_meant_is_refused(status: int, body: Any)
     async with a_service() as service:
         await submit(service)
         await refused(service, status, "POST", f"{JOBS}/digits/progress", body=body)
-        assert service.backend.journal.view.job_registry.jobs()["digits"].reports == ()
+        assert service.backend.journal.view.job_registry.jobs()["digits"].reports.count == 0
+
+
+async def test_reports_of_an_ended_job_are_read_from_the_log_the_newest_thousand() -> None:
+    async with a_service() as service:
+        await submit(service)
+        journal = service.backend.journal
+        facts = [JobProgressed(job_id="digits", epochs_done=n, workers=1, metrics={"loss": n}) for n in range(1_101)]
+        await journal.record(*facts, actor="test")
+        await service.happens(JobCompleted(job_id="digits"))
+        reports = (await service.ask("GET", f"{JOBS}/digits/progress")).as_a(ReportList).items
+    assert [one.epochs_done for one in reports] == list(range(101, 1_101))
+    assert reports[-1].metrics == {"loss": 1_100}
+
+
+async def test_user_who_has_written_as_much_as_one_may_is_told_when_to_try_again_and_others_are_served(
+    tmp_path: Path,
+) -> None:
+    access, anna, bob, _ = tokens(tmp_path)
+    clock = VirtualClock(START, prefix="id-")
+    async with a_service(access=access, clock=clock, log_bytes_per_user=4_000) as service:
+        await submit(service, "mine", token=anna)
+        own, path = access.job_token("mine"), f"{JOBS}/mine/progress"
+        statuses = [
+            (await service.ask("POST", path, token=own, body={"epoch": n, "metrics": {"m" * 200: n}})).status
+            for n in range(10)
+        ]
+        assert (statuses[0], statuses[-1]) == (204, 429)
+        refusal = await service.ask("POST", JOBS, token=anna, body=a_manifest("more"))
+        assert refusal.status == 429
+        assert 3_500 < int(refusal.headers["Retry-After"]) <= 3_660
+        assert "user anna has written 4.0 kB to the log within an hour" in refusal.as_a(Problem).detail
+        # What was acknowledged is in the log, what gives back is never refused, and others are served.
+        events = await service.backend.journal.store.read(0, 100, stream="job.mine")
+        assert sum(isinstance(event.data, JobProgressed) for event in events) == statuses.count(204)
+        assert (await service.ask("DELETE", f"{JOBS}/mine", token=anna)).status == 202
+        await submit(service, "others", token=bob)
+        clock.move_to(START + int(refusal.headers["Retry-After"]))
+        await submit(service, "more", token=anna)
+
+
+async def test_manifests_of_a_users_live_jobs_are_bounded_in_bytes_until_jobs_end(tmp_path: Path) -> None:
+    access, anna, bob, _ = tokens(tmp_path)
+    admin = (tmp_path / "admin.token").read_text().strip()
+    async with a_service(access=access, live_bytes_per_user=10_000) as service:
+
+        def large(name: str) -> dict[str, Any]:
+            return a_manifest(name, padding="x" * 3_000)
+
+        asked = [service.ask("POST", JOBS, token=anna, body=large(f"a{number}")) for number in range(5)]
+        statuses = [answer.status for answer in await asyncio.gather(*asked)]
+        assert sorted(statuses) == [201, 201, 429, 429, 429]
+        refusal = await refused(service, 429, "POST", JOBS, token=anna, body=large("more"))
+        assert "of user anna's live jobs would have" in refusal.detail
+        await refused(service, 429, "POST", f"{JOBS}?dry_run=true", token=anna, body=large("more"))
+        whole = await refused(service, 422, "POST", JOBS, token=anna, body=a_manifest("w", padding="x" * 10_000))
+        assert "all live jobs of a user may have 10 kB" in whole.detail
+        for number, token in enumerate((bob, admin, admin, admin)):
+            answer = await service.ask("POST", JOBS, token=token, body=large(f"b{number}"))
+            assert answer.status == 201
+        await service.happens(JobCompleted(job_id=f"a{statuses.index(201)}"))
+        assert (await service.ask("POST", JOBS, token=anna, body=large("more"))).status == 201
+
+
+async def test_jobs_of_admins_may_write_to_the_log_without_a_bound(tmp_path: Path) -> None:
+    access, *_ = tokens(tmp_path)
+    async with a_service(access=access, log_bytes_per_user=4_000) as service:
+        await submit(service, "mine", token=(tmp_path / "admin.token").read_text().strip())
+        own, path = access.job_token("mine"), f"{JOBS}/mine/progress"
+        for n in range(10):
+            answer = await service.ask("POST", path, token=own, body={"epoch": n, "metrics": {"m" * 200: n}})
+            assert answer.status == 204
 
 
 async def test_report_when_the_job_has_ended_is_refused() -> None:
@@ -536,7 +635,7 @@ async def test_report_when_the_job_has_ended_is_refused() -> None:
         await submit(service)
         await service.happens(JobCompleted(job_id="digits"))
         await refused(service, 409, "POST", f"{JOBS}/digits/progress", body={"epoch": 1})
-        assert service.backend.journal.view.job_registry.jobs()["digits"].reports == ()
+        assert service.backend.journal.view.job_registry.jobs()["digits"].reports.count == 0
 
 
 async def test_manifest_when_asked_for_is_as_submitted() -> None:

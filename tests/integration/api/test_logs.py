@@ -14,7 +14,7 @@ from voda.api.admission import CallerLimits
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.auth.tokens import Authenticator
-from voda.clock import VirtualClock
+from voda.clock import SystemClock, VirtualClock
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 from voda.wire.base import Problem
@@ -187,6 +187,15 @@ async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs,
             statuses = {name: (await service.ask("GET", path, token=token)).status for name, token in tokens.items()}
             assert statuses == {"ann": 200, "bob": 403, "eve": 403, "admin": 200, "job": 403}
             assert (await service.ask("GET", path)).status == 401
+
+
+async def test_logs_of_the_last_minute_are_those_by_the_wall_clock_where_the_log_is_ahead_of_it(
+    outputs: KeptOutputs,
+) -> None:
+    async with a_service(outputs=outputs, clock=SystemClock(START + 1e6, wall=lambda: START)) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        assert (await service.ask("GET", "/api/v1/jobs/a/logs?since=1m")).status == 200
+        assert outputs.times == [LineTimes(since=START - 60)]
 
 
 async def test_logs_are_chosen_by_a_time_or_a_span_before_now(outputs: KeptOutputs) -> None:

@@ -6,6 +6,8 @@ from tests.builders import a_node, a_spec
 from tests.integration.api.test_jobs import tokens
 from tests.service import a_service
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
+from voda.domain.node import Taint
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     JobSubmitted,
     NodeChanged,
@@ -34,12 +36,22 @@ async def test_nodes_when_workers_run_then_show_who_holds_what() -> None:
         assert (await service.ask("GET", "/api/v1/nodes/n1")).as_a(NodeView).jobs == {}
 
 
+async def test_node_shows_its_taints_and_of_its_labels_those_that_say_what_machine_it_is() -> None:
+    zone = {"topology.kubernetes.io/zone": "a"}
+    taint = Taint(key="dedicated", value="vision")
+    async with a_service() as service:
+        node = a_node("n2", gpus=4, labels={**zone, "feature.node.kubernetes.io/cpu": "x"}, taints=(taint,))
+        await service.happens(NodeJoined(node=node))
+        shown = (await service.ask("GET", "/api/v1/nodes/n2")).as_a(NodeView)
+        assert (shown.labels, shown.taints, shown.is_schedulable) == (zone, ("dedicated=vision:NoSchedule",), True)
+
+
 async def test_node_when_it_cannot_be_used_then_has_nothing_free() -> None:
     async with a_service() as service:
-        await service.happens(NodeJoined(node=a_node("n2", gpus=4, is_ready=False, labels={"zone": "a"})))
+        await service.happens(NodeJoined(node=a_node("n2", gpus=4, is_ready=False)))
         await service.happens(NodeJoined(node=a_node("n3", gpus=4, foreign_gpus=3)))
         node = (await service.ask("GET", "/api/v1/nodes/n2")).as_a(NodeView)
-        assert (node.is_ready, node.free_gpus, node.labels) == (False, 0, {"zone": "a"})
+        assert (node.is_ready, node.free_gpus) == (False, 0)
         assert (await service.ask("GET", "/api/v1/nodes/n3")).as_a(NodeView).free_gpus == 1
 
 
@@ -55,14 +67,15 @@ async def test_node_when_drained_says_who_drained_it_and_why_until_it_is_undrain
     async with a_service(nodes={"n1": 4, "n2": 4}) as service:
         drained = (await service.ask("POST", "/api/v1/nodes/n1/drain?reason=new%20fan")).as_a(NodeView)
         assert (drained.is_draining, drained.free_gpus) == (True, 0)
-        assert drained.drain_reason == "drained by admin: new fan"
+        assert drained.drain_message == "drained by admin: new fan"
+        assert drained.drain_reason == Requested(by="admin", text="new fan")
         again = await service.ask("POST", "/api/v1/nodes/n1/drain?reason=other")
         assert again.as_a(NodeView).drain_reason == drained.drain_reason
         assert (await service.ask("GET", "/api/v1/pools/default")).json()["gpus"] == 4
         await service.happens(NodeChanged(node=a_node("n1", gpus=4, foreign_gpus=1)))
         assert (await service.ask("GET", "/api/v1/nodes/n1")).as_a(NodeView).is_draining
         undrained = (await service.ask("POST", "/api/v1/nodes/n1/undrain")).as_a(NodeView)
-        assert (undrained.is_draining, undrained.drain_reason, undrained.free_gpus) == (False, "", 3)
+        assert (undrained.is_draining, undrained.drain_reason, undrained.free_gpus) == (False, None, 3)
         assert (await service.ask("POST", "/api/v1/nodes/n1/undrain")).status == 200
         types = [event["type"] for event in (await service.ask("GET", "/api/v1/events")).json()["items"]]
         assert [each for each in types if "drain" in each] == ["node.drain_requested", "node.undrain_requested"]

@@ -10,6 +10,7 @@ from tests.service import Service, a_service
 from tests.unit.projections.test_shares import GPU, a_share, an_assignment
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
 from voda.events.envelope import Event
 from voda.events.types import (
@@ -47,7 +48,7 @@ async def test_pool_with_shared_gpus_tells_them_apart_from_those_that_plans_hand
         await service.happens(an_assignment("u1", a_share(600)))
         (pool,) = (await service.ask("GET", "/api/v1/pools")).as_a(PoolList).items
         assert (pool.gpus, pool.shared_gpus, pool.used_gpus) == (5, 1, 0)
-        await service.happens(NodeDrainRequested(name="n1", reason="new fan"))
+        await service.happens(NodeDrainRequested(name="n1", reason=Requested(text="new fan")))
         (pool,) = (await service.ask("GET", "/api/v1/pools")).as_a(PoolList).items
         assert (pool.gpus, pool.shared_gpus) == (4, 0)
 

@@ -273,6 +273,14 @@ async def test_port_when_taken_is_one_clear_sentence() -> None:
                 pass
 
 
+async def test_port_when_nobody_listens_there_and_it_is_taken_all_the_same_says_what_keeps_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(AlreadyExists, match="nobody listens there, but a connection that has just ended keeps it"):
+            async with serving(web.Application(), "127.0.0.1", taken.getsockname()[1]):
+                pass
+
+
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
 async def test_host_when_not_ours_is_one_clear_sentence(host: str) -> None:
     with pytest.raises(InvalidInput, match=host):
@@ -343,6 +351,13 @@ async def test_host_when_it_is_the_one_listened_at_is_ours() -> None:
     refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
     with pytest.raises(NotAllowed):
         refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/docs", "/openapi.json", "/readyz"])
+async def test_what_all_may_see_is_shown_under_no_foreign_name_where_there_are_no_tokens(path: str) -> None:
+    async with a_service() as service:
+        assert (await service.ask("GET", path, headers={"Host": "rebound.example"})).status == 403
+        assert (await service.ask("GET", path)).status == 200
 
 
 async def test_host_when_there_are_tokens_does_not_matter(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
+from voda.operator.extender import Extender
 from voda.operator.pod_ports import PodPorts
 from voda.operator.sharing.share_extender import ShareExtender
 from voda.sharing.rating.gpu_chooser import GpuChooser
@@ -85,7 +86,7 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
             chooser=GpuChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )
-        app = application(replace(backend, pods=PodPorts(shares=shares)))
+        app = application(replace(backend, pods=PodPorts(shares=Extender(shares))))
         async with (
             serving(app, "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,

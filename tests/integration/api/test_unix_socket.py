@@ -5,8 +5,10 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,15 @@ from voda.api.admission import CallerLimits
 from voda.api.backend import Backend
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
-from voda.api.unix_socket import bound_socket
+from voda.api.sockets import bound_socket
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
+from voda.cli.options import ServerOptions
+from voda.client.errors import ServerUnreachable
+from voda.client.http import HttpClient
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.report import _SocketConnection
 
 NO_ACCOUNT = 54_321
 HASTY = CallerLimits(request_s=0.5)
@@ -101,7 +107,10 @@ async def test_callers_are_told_by_their_accounts_without_a_token(folder: Path) 
         expected = {"root": "admin", "daemon": "user", "nobody": "user", "bin": "admin"}
         for name, role in expected.items():
             status, caller = await served.ask(name, "GET", "/api/v1/whoami")
-            assert (status, caller) == (200, {"user": name, "role": role, "job_id": "", "found_by": "socket"})
+            assert (status, caller) == (
+                200,
+                {"user": name, "role": role, "job_id": "", "found_by": "socket", "warning": ""},
+            )
 
 
 async def test_caller_cannot_be_another_by_what_it_sends(folder: Path) -> None:
@@ -280,3 +289,52 @@ def test_socket_at_a_path_that_cannot_be_used_is_refused_in_a_sentence(folder: P
         with pytest.raises(InvalidInput, match=reason), bound_socket(path):
             pass
     assert (folder / "file").read_text() == "keep me"
+
+
+def fill_backlog(path: Path, crowd: ExitStack) -> None:
+    """Connect until nobody else can; the stack closes them."""
+    with suppress(BlockingIOError):
+        while True:
+            one = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            one.connect(str(path))
+
+
+def asked_by_a_client(path: Path) -> bytes:
+    return HttpClient(ServerOptions(server=f"unix://{path}")).get("/whoami")
+
+
+def asked_by_a_report(path: Path) -> bytes:
+    with closing(_SocketConnection(str(path))) as connection:
+        connection.request("POST", "/")
+        return connection.getresponse().read()
+
+
+@pytest.mark.parametrize("ask", [asked_by_a_client, asked_by_a_report])
+def test_client_when_others_fill_the_backlog_waits_for_its_place(folder: Path, ask: Callable[[Path], bytes]) -> None:
+    path = folder / "voda.sock"
+    with bound_socket(path) as bound, ExitStack() as crowd, ThreadPoolExecutor() as pool:
+        bound.settimeout(0.2)
+        bound.listen(1)
+        fill_backlog(path, crowd)
+        answer = pool.submit(ask, path)
+        # It waits in the kernel, so that nothing tells: most often it does by now, and the claim holds if it does not.
+        with suppress(FutureTimeout):
+            answer.result(timeout=0.5)
+        while not answer.done():
+            with suppress(TimeoutError), bound.accept()[0] as accepted:
+                accepted.settimeout(0.2)
+                if accepted.recv(65_536):
+                    accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        assert answer.result() == b"{}"
+
+
+def test_client_when_the_backlog_stays_full_says_in_time_that_nobody_answers(folder: Path) -> None:
+    path = folder / "voda.sock"
+    with bound_socket(path) as bound, ExitStack() as crowd:
+        bound.listen(1)
+        fill_backlog(path, crowd)
+        with pytest.raises(ServerUnreachable, match="does not answer in time"):
+            HttpClient(ServerOptions(server=f"unix://{path}"), timeout_s=0.2).get("/whoami")
+        with pytest.raises(AlreadyExists, match="another process listens there"), bound_socket(path):
+            pass

@@ -119,6 +119,22 @@ async def test_folders_when_a_round_is_due_only_those_beyond_the_settings_go(job
         assert b'voda_job_folders_deleted_total{cause="age"} 3.0' in service.backend.exposition()
 
 
+async def test_folders_stay_by_retention_while_the_clock_is_not_trusted_and_go_on_request(jobs: Path) -> None:
+    async with a_service(jobs=jobs) as service:
+        problem = ["it is 40 d ahead"]
+        keeper = a_keeper(jobs, service.backend, clock_problem=lambda: problem[0])
+        for job_id in ("old", "older"):
+            a_folder(jobs, job_id)
+            await ended(service, job_id)
+        passes(service.backend, 40)
+        assert await keeper.keep()
+        assert names(jobs) == ["old", "older"]
+        await keeper.delete("older", actor="ada")
+        problem[0] = ""
+        assert await keeper.keep()
+        assert names(jobs) == []
+
+
 async def test_folders_when_together_too_large_the_oldest_go_by_the_settings_of_their_pool(jobs: Path) -> None:
     async with a_kept_service(jobs) as (service, keeper):
         for number in range(3):

@@ -63,12 +63,12 @@ class Up:
 
 
 @asynccontextmanager
-async def an_up(home: Path | None = None) -> AsyncIterator[Up]:
+async def an_up(home: Path | None = None, port: int = 0) -> AsyncIterator[Up]:
     with passable_folder() as folder:
         options = MachineOptions(
             home=home or folder / "home",
             environment={"PATH": os.defpath, "AWS_SECRET_ACCESS_KEY": "leaks", "VODA_TOKEN": "leaks"},
-            port=0,
+            port=port,
             slots=4,
             is_multi_user=True,
             settings={"ratelimit_s": 0.0},
@@ -97,6 +97,57 @@ async def test_job_runs_as_who_submits_it_and_sees_nothing_of_vodas_environment(
         assert f"HOME={account.home}" in printed.splitlines()
         assert "leaks" not in printed
         assert (await up.ask(BOB, "GET", "/api/v1/jobs/mine/logs"))[0] == 403
+
+
+async def test_job_that_hangs_while_it_is_canceled_is_ended_by_an_admin_and_its_slots_are_free() -> None:
+    manifest = a_manifest("mine", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    role = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+    role["template"]["spec"]["terminationGracePeriodSeconds"] = 1_000_000_000
+    async with an_up() as up:
+        status, made = await up.ask(ANN, "POST", "/api/v1/jobs", manifest)
+        assert status == 201
+        assert any("it is killed 600 s after it is told to end" in each["message"] for each in made["warnings"])
+        await up.until_phase("mine", "running")
+        assert (await up.ask(ANN, "DELETE", "/api/v1/jobs/mine"))[0] == 202
+        for user in (ANN, BOB):
+            assert (await up.ask(user, "DELETE", "/api/v1/jobs/mine?now=true"))[0] == 403
+        assert (await up.ask("root", "DELETE", "/api/v1/jobs/mine?now=true"))[0] == 202
+
+        async def is_gone() -> bool:
+            _, pools = await up.ask("root", "GET", "/api/v1/pools")
+            return all(pool["used_gpus"] == 0 for pool in pools["items"])
+
+        await until_it_is(is_gone, within_s=10)
+        assert (await up.until_phase("mine", "canceled"))["phase"] == "Canceled"
+
+
+async def test_job_that_took_vodas_port_gets_no_report_and_keeps_nobody_from_their_voda() -> None:
+    report = "from voda.report import flush, report; report(7); print(flush(30))"
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        impostor.setblocking(False)
+        port = impostor.getsockname()[1]
+        async with an_up(port=port) as up:
+            assert up.service.url == f"unix://{up.path}"
+            assert f"(process {os.getpid()}) listens there" in "".join(up.service.description())
+            script = f"echo $VODA_API_URL; /usr/bin/python3 -c '{report}'"
+            assert (await up.ask(ANN, "POST", "/api/v1/jobs", a_manifest("mine", script)))[0] == 201
+            await up.until_phase("mine", "completed")
+            _, reports = await up.ask(ANN, "GET", "/api/v1/jobs/mine/progress")
+            assert [each["epochs_done"] for each in reports["items"]] == [7]
+            _, printed = await up.ask(ANN, "GET", "/api/v1/jobs/mine/logs")
+            assert printed.splitlines() == [f"unix://{up.path}", "True"]
+            _, ready = await up.ask(BOB, "GET", "/readyz")
+            assert f"warning: only the socket {up.path} is asked: 127.0.0.1, port {port}: " in ready
+            with pytest.raises(BlockingIOError):
+                impostor.accept()
+            impostor.close()
+
+            async def listens() -> bool:
+                published = json.loads((up.path.parent / "server.json").read_text())["url"]
+                return {up.service.url, published} == {f"http://127.0.0.1:{port}"}
+
+            await until_it_is(listens)
+            assert "warning" not in (await up.ask(BOB, "GET", "/readyz"))[1]
 
 
 async def test_jobs_of_users_when_voda_comes_back_for_one_user_are_not_run_as_root() -> None:

@@ -17,9 +17,11 @@ from voda.concurrency import single_error
 from voda.controller import pool_loop as loop_of_a_pool
 from voda.domain.errors import ClusterUnavailable, Fenced, InvalidInput, StoreNotWritable, StoreUnavailable
 from voda.domain.plan import Allocation
+from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import (
+    ActionFailed,
     AnyFact,
     JobSubmitted,
     LeaderElected,
@@ -43,6 +45,7 @@ class FullStore(MemoryStore):
     """A log whose disk may be full."""
 
     is_full = False
+    has_no_room_for: type[AnyFact] | None = None
     loses_answers_about: type[AnyFact] | None = None
     refuses: AnyFact | None = None
     most_together = 0
@@ -50,7 +53,7 @@ class FullStore(MemoryStore):
 
     async def append_all(self, appends: Sequence[Append]) -> int:
         data = [fact.data for append in appends for fact in append.facts]
-        if self.is_full:
+        if self.is_full or any(self.has_no_room_for is type(each) for each in data):
             raise StoreNotWritable("the disk is full")
         if self.refuses in data:
             raise InvalidInput("it cannot be stored")
@@ -143,6 +146,19 @@ async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room
         await until(lambda: stage.loop.failure == "")
 
 
+async def test_failure_of_an_action_that_the_log_could_not_take_is_kept_until_it_can() -> None:
+    async with a_stage() as stage:
+        stage.store.has_no_room_for = ActionFailed
+        # The cluster does not know the job: its start is refused.
+        await stage.add(JobSubmitted(spec=a_spec("a")))
+        await until(lambda: "the disk is full" in stage.loop.failure)
+        stage.store.has_no_room_for = None
+        await until(lambda: stage.loop.failure == "")
+        first, *_ = [event.data for event in await stage.recorded(ActionFailed)]
+        assert isinstance(first, ActionFailed)
+        assert (first.job_id, first.action, first.attempt) == ("a", "StartJob", 1)
+
+
 async def test_loop_when_an_answer_of_the_log_is_lost_has_told_what_happened_once() -> None:
     async with a_stage() as stage:
         stage.store.loses_answers_about = WorkerStarted
@@ -188,7 +204,7 @@ async def test_loop_when_the_only_node_is_drained_halts_its_job_until_it_is_undr
     async with a_stage() as stage:
         await stage.submit("a")
         await until(stage.runs("a"))
-        await stage.add(NodeDrainRequested(name="n1", reason="drained by ada"))
+        await stage.add(NodeDrainRequested(name="n1", reason=Requested(by="ada")))
         await until(lambda: not stage.runs("a")())
         await until(lambda: "none is free" in said(stage.loop.live.cluster.plan("default").reasons["a"]))
         await stage.add(NodeUndrainRequested(name="n1"))

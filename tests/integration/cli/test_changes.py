@@ -283,7 +283,19 @@ def test_delete_cancels_and_spares_the_others_where_one_is_unknown(server: Serve
     with pytest.raises(NotFound, match="nobody"):
         server.voda("delete", "digits", "nobody", "bert", "--reason", "wrong data")
     told = server.voda("events", "--type", "job.cancel_requested").stdout.splitlines()
-    assert [line.partition(": ")[2] for line in told] == ["cancellation requested: wrong data"] * 2
+    assert [line.partition(": ")[2] for line in told] == ["cancellation requested by admin: wrong data"] * 2
+
+
+def test_delete_now_kills_also_what_is_being_canceled(server: Server) -> None:
+    server.voda("delete", "digits")
+    server.voda("delete", "digits", "--now", "--reason", "it hangs")
+    server.voda("delete", "--all", "--now", "--yes")
+    told = server.voda("events", "--type", "job.cancel_requested").stdout.splitlines()
+    assert [line.partition(": ")[2].partition(": ")[0] for line in told] == [
+        "cancellation requested by admin",
+        *["cancellation requested by admin, at once"] * 3,
+    ]
+    assert told[1].endswith(": it hangs")
 
 
 def test_delete_of_an_ended_job_says_that_nothing_was_done(server: Server) -> None:
@@ -343,8 +355,8 @@ def test_nodes_are_listed_drained_and_undrained(server: Server) -> None:
         " (voda nodes undrain n1)\n"
     )
     (row,) = [line for line in server.voda("nodes").stdout.splitlines() if line.startswith("n1")]
-    assert "Ready,draining" in row
-    assert row.endswith("(drained by admin: new fan)")
+    assert "Ready,draining by admin: new fan" in row
+    assert "drain" not in row[row.index("new fan") + len("new fan") :]
     assert server.voda("undrain", "n1").stdout == "n1 takes workers again\n"
     assert msgspec.json.decode(server.voda("drain", "n1", "-o", "json").stdout)["is_draining"]
     with pytest.raises(NotFound, match="node 'n9' is not known"):

@@ -8,6 +8,7 @@ from tests.served import Server
 from voda.cli import EXIT_PERMANENT
 from voda.domain.errors import NotFound
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
+from voda.domain.reasons.pods import PodGone
 from voda.events.types import NodeJoined, ShareAssigned, ShareReleased
 
 
@@ -51,7 +52,7 @@ def test_nodes_describe_without_a_name_says_which_nodes_there_are(sharing: Serve
 
 
 def test_events_of_shares_read_as_sentences(sharing: Server) -> None:
-    sharing.happens(ShareReleased(node="g1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"))
+    sharing.happens(ShareReleased(node="g1", pod_uid="u1", pod="ml/notebook", reason=PodGone()))
     told = [line for line in sharing.voda("events").stdout.splitlines() if "notebook" in line]
     assert [line[line.index("node g1") :] for line in told] == [
         "node g1: ml/notebook gets 250 milli and 4,096 MiB of GPU 1",

@@ -36,6 +36,16 @@ def torchrun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("torchrun")
+def test_program_that_begins_once_begins_with_the_least_and_keeps_it(empty: Server) -> None:
+    told = empty.voda("submit", "--restartable", "Never", "--workers", "1-4", "--", "python", "train.py")
+    assert told.stdout == "train submitted: 1 to 4 workers (not restartable: it begins with 1, and keeps that)\n"
+    described = " ".join(empty.voda("describe", "train").stdout.split())
+    assert "once its program has begun, it is not stopped for others, resized or begun again" in described
+    refused = empty.voda("submit", "--restartable", "no", "--", "python", "train.py", exit_code=2)
+    assert "'--restartable': expected one of never, always, got 'no'" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.usefixtures("torchrun")
 def test_submit_says_how_the_program_is_started_and_why(empty: Server) -> None:
     told = empty.voda("submit", "--workers", "1-4", "--epochs", "9", "--", "python", "train.py", "--name", "x")
     assert told.stdout == "train submitted: 1 to 4 workers, 9 epochs\n"
@@ -252,11 +262,29 @@ def test_print_with_an_image_is_ready_for_kubectl_and_can_be_submitted(empty: Se
     }
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_print_with_a_device_class_has_the_claims_that_would_be_made_and_no_other_gpus(
+    empty: Server, launcher: str
+) -> None:
+    options = ("--image", "train:1", "--workers", "1-4", "--gpus-per-worker", "2", "--device-class", "gpu.example.com")
+    printed = empty.voda("submit", "--print", *options, "--launcher", launcher, "--", "python", "train.py").stdout
+    assert printed.startswith("# For `kubectl apply -f FILE` alone")
+    template, job = yaml.safe_load_all(printed)
+    assert template["spec"]["spec"]["devices"]["requests"] == [
+        {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+    ]
+    assert not {"voda.dev/device-class", "voda.dev/gpus-claimed"} & job["metadata"]["annotations"].keys()
+    replicas = job["spec"].get("mpiReplicaSpecs", {}).get("Worker", job["spec"])
+    pod = replicas["template"]["spec"]
+    assert [each["resourceClaimTemplateName"] for each in pod["resourceClaims"]] == [template["metadata"]["name"]]
+    assert pod["containers"][0]["resources"] == {"limits": {}, "claims": [{"name": pod["resourceClaims"][0]["name"]}]}
+    assert "nvidia.com/gpu" not in printed
+
+
 def test_print_of_what_only_voda_submit_can_do_says_so(empty: Server) -> None:
-    for option, value in (("--array", "0-3"), ("--device-class", "gpu.example.com")):
-        words = ("submit", "--print", "--image", "train:1", option, value, "--", "torchrun", "train.py")
-        printed = empty.voda(*words).stdout
-        assert printed.startswith("# For `voda submit FILE` alone")
-        assert "suspend" not in printed
+    words = ("submit", "--print", "--image", "train:1", "--array", "0-3", "--", "torchrun", "train.py")
+    printed = empty.voda(*words).stdout
+    assert printed.startswith("# For `voda submit FILE` alone")
+    assert "suspend" not in printed
     words = ("submit", "--print", "--image", "train:1", "--after", "prep", "--", "torchrun", "train.py")
     assert yaml.safe_load(empty.voda(*words).stdout)["spec"]["suspend"] is True

@@ -6,6 +6,7 @@ import pytest
 
 from tests.served import Server, under_way
 from voda.domain.errors import NotFound
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -61,7 +62,7 @@ def test_wait_for_running_of_a_job_that_was_canceled_first_exits_with_1(server: 
 def test_wait_for_halted_ends_when_the_workers_are_gone(server: Server) -> None:
     once_watched(
         server,
-        JobHaltRequested(job_id="digits", reason="halted by ann"),
+        JobHaltRequested(job_id="digits", reason=Requested(by="ann")),
         WorkerExited(job_id="digits", workers=(0, 1)),
     )
     assert server.voda("wait", "digits", "--for", "halted").stdout == "digits is halted\n"

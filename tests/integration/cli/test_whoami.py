@@ -63,10 +63,16 @@ def test_whoami_tells_who_asks_how_the_server_knows_and_which_server(server: Ser
         "role": "admin",
         "job_id": "",
         "found_by": "no tokens",
+        "warning": "",
         "server": url,
         "server_from": str(server.home / "server.json"),
     }
     assert server.voda("whoami", "-o", "name").stdout == "admin\n"
+
+
+def test_whoami_tells_what_is_wrong_with_a_server_that_works(tmp_path: Path) -> None:
+    with served(tmp_path, health_warning=lambda: "the clock is 2d ahead") as server:
+        assert server.voda("whoami").stdout.splitlines()[-1] == "warning the clock is 2d ahead"
 
 
 def test_command_line_of_a_user_of_this_machine_needs_nothing_but_the_socket(socket: Path) -> None:

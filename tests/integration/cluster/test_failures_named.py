@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.local_jobs import Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import TORCH_VENV, needs_torch_venv
 from tests.waiting import DEADLINE_S, until
-from voda.cluster.local import job
+from voda.cluster.local import failure_reports
 from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups
 from voda.cluster.local.isolation.limits import Limits
 from voda.cluster.local.outputs import read_reason
@@ -263,8 +263,8 @@ async def test_job_that_lacks_a_module_fails_also_where_it_rests_when_its_words_
         rests.wait(DEADLINE_S)
         return read_reason(*known)
 
-    monkeypatch.setattr(job, "read_reason", read_late)
-    monkeypatch.setattr(job, "_LAST_LINES_S", DEADLINE_S)
+    monkeypatch.setattr(failure_reports, "read_reason", read_late)
+    monkeypatch.setattr(failure_reports, "_LAST_LINES_S", DEADLINE_S)
     async with a_ground(tmp_path) as ground:
         await ground.start(a_torch_job("a", f"{_LACKS}; exit 1", max_replicas=1))
         await until(lambda: ground.cluster.jobs["a"].record.state == "halted")

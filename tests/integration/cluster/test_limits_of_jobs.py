@@ -1,6 +1,7 @@
 """Limits that the kernel of this machine keeps, as far as its control groups are voda's to use."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,16 @@ async def test_processes_beyond_the_limit_are_refused(tmp_path: Path, found: Cgr
         await ground.start(a_job(script, Limits()))
         await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
         assert "all" not in ground.log(replica="worker-0")
+
+
+async def test_limit_that_the_kernel_refuses_ends_the_job_with_the_reason(tmp_path: Path, found: Cgroups) -> None:
+    needs_controller(found, "cpu")
+    async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
+        await ground.start(a_job("echo began", Limits(cpu_milli=10**18)))
+        await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
+        [reason] = [notice.reason for notice in ground.told if isinstance(notice, JobFailed)]
+        assert re.match(r"this machine refuses what it asks for: /.*cpu\.(cfs_quota_us|max): ", reason)
+        await ground.until_workers()
 
 
 async def test_group_holds_the_cpu_limit_and_is_gone_with_its_job_and_the_strays_in_it(

@@ -1,5 +1,6 @@
 """Commands beside local replicas: with what they run, and that nothing of them is left; real processes and users."""
 
+import asyncio
 import os
 import signal
 import stat
@@ -12,23 +13,26 @@ import pytest
 from msgspec.structs import replace
 
 from tests.accounts import passable_folder
-from tests.contract.remote_command_claims import printed, until_printed
 from tests.inherited import nothing_of_roots, roots_own, showing
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import missing, needs
-from tests.waiting import is_alive, until
+from tests.waiting import DEADLINE_S, is_alive, until
 from voda.accounts import account_of
 from voda.cluster.local.exec.commands import LocalCommands
 from voda.cluster.local.exec.session import ExecSession
 from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.job_environment import clean_environment
-from voda.cluster.port import CommandRequest, TerminalSize
+from voda.cluster.port import CommandEnd, CommandRequest, RemoteCommand, TerminalSize
 from voda.domain.errors import ClusterUnavailable, InvalidInput, WrongState
 from voda.domain.job import JobSpec
 
 ANN = "games"
 """An account that every system has; no process of it runs on a machine for tests."""
 as_root = needs(os.geteuid() == 0, "only root starts processes of other users")
+_SIZES = """
+while [ "$(stty size)" = "0 0" ]; do sleep 0.05; done; stty size; read line
+while [ "$(stty size)" = "30 100" ]; do sleep 0.05; done; stty size; echo err >&2
+"""
 
 
 @asynccontextmanager
@@ -37,6 +41,25 @@ async def beside(ground: Ground, *argv: str, replica: str = "worker-0", **fields
     request = CommandRequest(argv=argv, **fields)
     async with LocalCommands(lambda: [ground.cluster]).run("a", replica, request) as command:
         yield command
+
+
+async def printed(command: RemoteCommand) -> tuple[bytes, bytes, CommandEnd]:
+    """Return all that a command prints, to standard output and error, and how it ends."""
+    out, errors = b"", b""
+    async with asyncio.timeout(DEADLINE_S):
+        while not isinstance(got := await command.read(), CommandEnd):
+            out, errors = (out, errors + got.data) if got.is_error else (out + got.data, errors)
+    return out, errors, got
+
+
+async def until_printed(command: RemoteCommand, text: bytes) -> None:
+    """Read until a command has printed something."""
+    found = b""
+    async with asyncio.timeout(DEADLINE_S):
+        while text not in found:
+            got = await command.read()
+            assert not isinstance(got, CommandEnd), (got, found)
+            found += got.data
 
 
 async def said(ground: Ground, script: str, **fields: Any) -> list[str]:
@@ -61,6 +84,77 @@ async def a_job_of_ann(folder: Path, script: str = FOREVER, **settings: Any) -> 
     async with a_ground(folder, settings={"account": account, **settings}, base=base) as ground:
         await ground.start(a_torch_job("a", script, user=ANN, max_replicas=1, policy={"backoff_limit": 0}))
         yield ground
+
+
+@pytest.fixture
+async def ground(ground: Ground) -> Ground:
+    """One with a job `a`, of which one replica runs."""
+    await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+    return ground
+
+
+async def run(ground: Ground, *argv: str) -> tuple[bytes, bytes, CommandEnd]:
+    """Return what a command without input prints, and how it ends."""
+    async with beside(ground, *argv) as command:
+        return await printed(command)
+
+
+async def test_output_and_errors_stay_apart_and_the_status_is_told(ground: Ground) -> None:
+    script = "echo out; echo err >&2; exit 3"
+    assert await run(ground, "sh", "-c", script) == (b"out\n", b"err\n", CommandEnd(3))
+
+
+async def test_input_reaches_the_command_and_its_end_too(ground: Ground) -> None:
+    async with beside(ground, "wc", "-c", has_input=True) as command:
+        for _ in range(20):
+            await command.write(b"x" * 10_000)
+        await command.end_input()
+        out, _, end = await printed(command)
+    assert (int(out), end) == (200_000, CommandEnd(0))
+
+
+async def test_without_input_the_command_reads_an_end_at_once(ground: Ground) -> None:
+    assert await run(ground, "cat") == (b"", b"", CommandEnd(0))
+
+
+async def test_command_that_is_not_there_is_told_so_with_127(ground: Ground) -> None:
+    out, errors, end = await run(ground, "no-such-program")
+    assert (out, errors, end.status) == (b"", b"", 127)
+    assert "no-such-program" in end.problem
+
+
+async def test_large_output_arrives_whole(ground: Ground) -> None:
+    out, _, end = await run(ground, "head", "-c", "3000000", "/dev/zero")
+    assert (len(out), end) == (3_000_000, CommandEnd(0))
+
+
+async def test_terminal_has_its_size_and_one_output(ground: Ground) -> None:
+    size = TerminalSize(columns=100, rows=30)
+    async with beside(ground, "sh", "-c", _SIZES, has_input=True, terminal=size) as command:
+        await until_printed(command, b"30 100")
+        await command.resize(TerminalSize(columns=120, rows=40))
+        await command.write(b"\n")
+        out, errors, end = await printed(command)
+    assert b"40 120" in out
+    assert b"err" in out
+    assert (errors, end) == (b"", CommandEnd(0))
+
+
+async def test_command_ends_with_its_replica(ground: Ground) -> None:
+    async with beside(ground, "sh", "-c", "echo began; sleep 1000") as command:
+        await until_printed(command, b"began")
+        await ground.stop("a")
+        _, _, end = await printed(command)
+    assert end.status != 0
+
+
+async def test_replicas_are_those_that_run_and_no_command_runs_beside_another(ground: Ground) -> None:
+    commands = LocalCommands(lambda: [ground.cluster])
+    assert len(await commands.replicas("a")) == 1
+    assert not await commands.replicas("no-such-job")
+    with pytest.raises(WrongState):
+        async with beside(ground, "true", replica="worker-7"):
+            pass
 
 
 async def test_environment_is_that_of_the_program_and_the_folder_the_jobs(tmp_path: Path) -> None:
@@ -92,28 +186,24 @@ async def test_launcher_of_an_mpi_job_is_the_replica_that_runs(tmp_path: Path) -
         assert await said(ground, "echo $VODA_POD_NAME", replica="launcher") == ["a-launcher"]
 
 
-async def test_nothing_is_left_once_the_block_ends(tmp_path: Path) -> None:
+async def test_nothing_is_left_once_the_block_ends(ground: Ground) -> None:
     stubborn = "trap '' TERM HUP; setsid sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        async with beside(ground, "sh", "-c", stubborn) as command:
-            output = await command.read()
-            pids = [int(word) for word in getattr(output, "data", b"").split()]
-            assert len(pids) == 2
-        await until(lambda: not any(map(is_alive, pids)))
-        assert await ground.workers() == (0,)
+    async with beside(ground, "sh", "-c", stubborn) as command:
+        output = await command.read()
+        pids = [int(word) for word in getattr(output, "data", b"").split()]
+        assert len(pids) == 2
+    await until(lambda: not any(map(is_alive, pids)))
+    assert await ground.workers() == (0,)
 
 
-async def test_nothing_of_a_command_is_left_once_the_devices_of_its_replica_are_free(tmp_path: Path) -> None:
+async def test_nothing_of_a_command_is_left_once_the_devices_of_its_replica_are_free(ground: Ground) -> None:
     stubborn = "trap '' TERM HUP; setsid sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        async with beside(ground, "env", "-i", "/bin/sh", "-c", stubborn) as command:
-            pids = [int(word) for word in getattr(await command.read(), "data", b"").split()]
-            assert len(pids) == 2
-            await ground.stop("a")
-            await ground.until_workers()
-            assert [is_alive(pid) for pid in pids] == [False, False]
+    async with beside(ground, "env", "-i", "/bin/sh", "-c", stubborn) as command:
+        pids = [int(word) for word in getattr(await command.read(), "data", b"").split()]
+        assert len(pids) == 2
+        await ground.stop("a")
+        await ground.until_workers()
+        assert [is_alive(pid) for pid in pids] == [False, False]
 
 
 async def test_command_is_told_to_end_as_soon_as_its_replica_is(tmp_path: Path) -> None:
@@ -148,11 +238,9 @@ async def test_command_ignores_no_signal_that_voda_ignores(tmp_path: Path) -> No
             signal.signal(number, handler)
 
 
-async def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        [pid] = await said(ground, "(setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!)")
-        await until(lambda: not is_alive(int(pid)))
+async def test_what_a_command_leaves_behind_ends_with_it(ground: Ground) -> None:
+    [pid] = await said(ground, "(setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!)")
+    await until(lambda: not is_alive(int(pid)))
 
 
 async def test_output_that_another_process_keeps_open_does_not_keep_the_command(tmp_path: Path) -> None:
@@ -167,32 +255,26 @@ async def test_output_that_another_process_keeps_open_does_not_keep_the_command(
             assert (await printed(command))[0] == b"hi\n"
 
 
-async def test_terminal_when_the_block_ends_hangs_up(tmp_path: Path) -> None:
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        size = TerminalSize(columns=80, rows=24)
-        async with beside(ground, "sh", "-c", "echo pid $$; sleep 1000", terminal=size, has_input=True) as command:
-            output = await command.read()
-            pid = int(getattr(output, "data", b"").split()[1])
-        await until(lambda: not is_alive(pid))
+async def test_terminal_when_the_block_ends_hangs_up(ground: Ground) -> None:
+    size = TerminalSize(columns=80, rows=24)
+    async with beside(ground, "sh", "-c", "echo pid $$; sleep 1000", terminal=size, has_input=True) as command:
+        output = await command.read()
+        pid = int(getattr(output, "data", b"").split()[1])
+    await until(lambda: not is_alive(pid))
 
 
-async def test_terminal_when_control_c_comes_interrupts_the_command(tmp_path: Path) -> None:
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        size = TerminalSize(columns=80, rows=24)
-        async with beside(ground, "sh", "-c", "echo began; exec cat", terminal=size, has_input=True) as command:
-            await until_printed(command, b"began")
-            await command.write(b"\x03")
-            _, _, end = await printed(command)
-        assert end.status == 128 + signal.SIGINT
+async def test_terminal_when_control_c_comes_interrupts_the_command(ground: Ground) -> None:
+    size = TerminalSize(columns=80, rows=24)
+    async with beside(ground, "sh", "-c", "echo began; exec cat", terminal=size, has_input=True) as command:
+        await until_printed(command, b"began")
+        await command.write(b"\x03")
+        _, _, end = await printed(command)
+    assert end.status == 128 + signal.SIGINT
 
 
-async def test_command_with_words_that_none_can_have_is_refused(tmp_path: Path) -> None:
-    async with a_ground(tmp_path) as ground:
-        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
-        with pytest.raises(InvalidInput, match="null byte"):
-            await said(ground, "echo \0")
+async def test_command_with_words_that_none_can_have_is_refused(ground: Ground) -> None:
+    with pytest.raises(InvalidInput, match="null byte"):
+        await said(ground, "echo \0")
 
 
 async def test_command_when_no_cluster_is_led_here_is_asked_for_again(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,8 @@ from voda.cluster.local.processes import replica
 from voda.cluster.local.processes.replica_folder import Exit, ReplicaFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
-from voda.domain.plan import HaltJob
+from voda.domain.plan import HaltJob, StopJob
+from voda.domain.settings import Settings
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
 
 
@@ -164,6 +166,35 @@ async def test_program_when_its_time_is_over_is_killed_whatever_its_grace(ground
     await ground.apply(HaltJob(job_id="a", is_kill=True))
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.told)
+
+
+async def test_program_when_its_job_is_killed_has_no_grace_left_though_it_was_told_to_end_before(
+    ground: Ground,
+) -> None:
+    # What it leaves behind has another session and no mark.
+    left = f"setsid env -i sh -c 'trap \"\" TERM; echo $$$$; {FOREVER}' &"
+    await ground.start(an_mpi_job("a", f"trap '' TERM; {left} {FOREVER}", grace_s=500.0))
+    await until(lambda: ground.log().endswith("\n"))
+    await ground.stop("a")
+    assert await ground.workers() == (0,)
+    await ground.apply(StopJob(job_id="a", reason="canceled", is_kill=True))
+    await ground.until_workers(within_s=10.0)
+    assert not is_alive(int(ground.log()))
+
+
+async def test_program_that_stops_its_shim_is_killed_with_it(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"trap '' TERM; kill -STOP $PPID; echo up; {FOREVER}", grace_s=500.0))
+    await ground.until_logged("up")
+    await ground.apply(StopJob(job_id="a", reason="canceled", is_kill=True))
+    await ground.until_workers(within_s=10.0)
+
+
+async def test_grace_of_a_program_is_that_of_the_settings_where_it_asks_for_more(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, settings={"settings": lambda: Settings(termination_grace_s=0.5)}) as ground:
+        await ground.start(an_mpi_job("a", f"trap '' TERM; echo up; {FOREVER}", grace_s=1e9))
+        await ground.until_logged("up")
+        await ground.halt("a")
+        await ground.until_workers(within_s=10.0)
 
 
 async def test_program_when_its_grant_cannot_be_taken_back_is_halted_all_the_same(ground: Ground) -> None:
@@ -440,8 +471,24 @@ async def test_output_when_a_program_prints_much_and_ends_at_once_is_cut_too(tmp
         assert LocalJobFolders(tmp_path / "jobs").cut_replicas("a") == ["launcher"]
 
 
+async def test_output_is_cut_whatever_a_program_does_to_its_descriptor(tmp_path: Path) -> None:
+    # What it prints goes to the file itself, by its path, while the flags of the descriptor are those of another use.
+    prog = """
+import fcntl, os
+fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT | os.O_NONBLOCK)
+os.lseek(1, 1 << 40, os.SEEK_SET)
+log = os.open(os.readlink("/proc/self/fd/1"), os.O_WRONLY | os.O_APPEND)
+for _ in range(40):
+    os.write(log, b"x" * 100_000)
+"""
+    async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
+        job = an_mpi_job("a", "", argv=("/bin/sh", "-c", f"{sys.executable} -c '{prog}'; {FOREVER}"))
+        await ground.start(job)
+        await until(lambda: 0 < len(ground.log()) <= 100_100 and "output before this was dropped" in ground.log())
+
+
 async def test_outputs_of_a_job_share_what_it_may_print_evenly(tmp_path: Path) -> None:
-    async with a_ground(tmp_path, settings={"output_bytes": lambda: 400_000}) as ground:
+    async with a_ground(tmp_path, settings={"settings": lambda: Settings(output_bytes=400_000)}) as ground:
         job = a_torch_job("a", "head -c 900000 /dev/zero | tr '\\0' x; sleep 60", max_replicas=4)
         await ground.start(job, workers=2)
         for replica in ("worker-0", "worker-1"):

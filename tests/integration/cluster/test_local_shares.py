@@ -10,6 +10,7 @@ from tests.local_jobs import FOREVER, FakeNvml, Ground, a_ground, a_torch_job, g
 from voda.cluster.local.devices import Device, find_gpus
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
+from voda.domain.reasons.pods import WorkerGone
 from voda.events.types import ShareAssigned, ShareReleased
 
 TELLS = "echo $CUDA_VISIBLE_DEVICES $VODA_GPU_MILLI $VODA_GPU_MEMORY_MIB"
@@ -78,7 +79,7 @@ async def test_part_when_its_job_ends_or_is_halted_is_released_before_its_worker
     async with a_ground(tmp_path, devices=sharable(1)) as ground:
         await ground.start(a_share_job("a", "true", 900))
         await ground.until_workers(job_id="a")
-        gone = ShareReleased(node="n1", pod_uid="a", pod="default/a", reason="its worker is gone")
+        gone = ShareReleased(node="n1", pod_uid="a", pod="default/a", reason=WorkerGone())
         await ground.until_told(gone)
         names = [type(fact).__name__ for fact in ground.notices()]
         assert names.index("ShareReleased") < names.index("WorkerExited")
@@ -118,3 +119,11 @@ async def test_part_of_a_gpu_that_is_not_there_any_more_is_of_none_that_there_is
         assert await held(ground) == {"a": (1,)}
         await ground.start(a_torch_job("whole", f"echo $CUDA_VISIBLE_DEVICES; {FOREVER}", grace_s=0.5))
         await ground.until_logged("1\n", job_id="whole", replica="worker-0")
+
+
+async def test_job_without_gpus_runs_beside_one_that_has_them_all_and_sees_none(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, devices=sharable()) as ground:
+        await ground.start(a_torch_job("all", FOREVER, gpus_per_replica=2))
+        await ground.start(a_torch_job("none", f"echo sees [$CUDA_VISIBLE_DEVICES]; {FOREVER}", gpus_per_replica=0))
+        await ground.until_logged("sees []", job_id="none", replica="worker-0")
+        assert await ground.workers("all") == (0,)

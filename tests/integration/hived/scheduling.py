@@ -15,6 +15,7 @@ from voda.api.server import application
 from voda.domain.errors import NotFound, WrongState
 from voda.hived.pod_request import HivedPod, PodMetadata
 from voda.log.memory import MemoryStore
+from voda.operator.extender import Extender
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.hived.pod_watch import PodWatch
 from voda.operator.pod_ports import PodPorts
@@ -150,7 +151,7 @@ async def scheduling(
             not_leading=not_leading,
         )
         backend.journal.view.subscribe(scheduler.see)
-        app = application(replace(backend, pods=PodPorts(hived=scheduler)))
+        app = application(replace(backend, pods=PodPorts(hived=Extender(scheduler))))
         async with (
             serving(app, "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,

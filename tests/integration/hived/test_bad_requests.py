@@ -31,15 +31,15 @@ async def test_filter_with_lower_case_keys_and_unknown_fields_is_answered() -> N
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
-        ({"Pod": POD, "NodeNames": None, "Nodes": {"items": []}}, 422, "nodeCacheCapable: true"),
+        ({"Pod": POD, "NodeNames": None, "Nodes": {"items": []}}, 200, "nodeCacheCapable: true"),
         ({"Pod": None, "NodeNames": ["n1"]}, 200, "has no metadata.uid|has no annotation"),
         ({"NodeNames": ["n1"], "Pod": {"metadata": {"uid": "u"}}}, 200, "has no annotation"),
-        ({"NodeNames": ["n1"], "Pod": {"metadata": {"name": 1}}}, 422, "the pod, metadata.name"),
-        ({"NodeNames": "n1"}, 400, "the body, nodenames"),
-        (b"[]", 400, "the body"),
-        (b"", 400, "the body is not JSON"),
-        (b"\xff", 400, "the body is not JSON"),
-        (b"[" * 200_000, 400, "the body"),
+        ({"NodeNames": ["n1"], "Pod": {"metadata": {"name": 1}}}, 200, "the pod, metadata.name"),
+        ({"NodeNames": "n1"}, 200, "the body, nodenames"),
+        (b"[]", 200, "the body"),
+        (b"", 200, "the body is not JSON"),
+        (b"\xff", 200, "the body is not JSON"),
+        (b"[" * 200_000, 200, "the body"),
         (io.BytesIO(b'{"NodeNames": ["' + b"n" * 10_000_000 + b'"]}'), 413, "larger than this server takes"),
     ],
 )
@@ -70,11 +70,16 @@ async def test_pod_whose_request_can_never_be_met_has_the_reason_as_error(spec: 
         assert await at.facts() == []
 
 
-async def test_pod_of_a_user_who_is_no_member_is_refused() -> None:
+async def test_pod_of_a_namespace_that_is_no_member_is_refused_whomever_it_names() -> None:
     async with scheduling() as at:
-        pod = a_pod("p", virtualCluster="b", annotations={"voda.dev/user": "eve"})
-        assert (await at.filter(pod))["Error"] == "user eve of pod team/p is no member of virtual cluster b"
-        assert await at.node(a_pod("q", virtualCluster="b"))
+        pod = a_pod("p", virtualCluster="b", annotations={"voda.dev/user": "team"})
+        elsewhere = HivedPod(PodMetadata("p", "others", pod.metadata.uid, pod.metadata.annotations))
+        assert (await at.filter(elsewhere))["Error"] == "user others of pod others/p is no member of virtual cluster b"
+
+
+async def test_pod_belongs_to_its_namespace_whomever_it_names() -> None:
+    async with scheduling() as at:
+        assert await at.node(a_pod("p", virtualCluster="b", annotations={"voda.dev/user": "eve"}))
 
 
 async def test_pod_without_a_name_or_with_a_huge_gang_harms_nobody() -> None:
@@ -113,7 +118,7 @@ async def test_filter_when_the_log_does_not_answer_forgets_what_it_decided(monke
 
         with monkeypatch.context() as patch:
             patch.setattr(MemoryStore, "append", fails)
-            assert (await at.ask("filter", {"Pod": POD, "NodeNames": [*NODES]})).status == 503
+            assert (await at.filter(a_pod("p")))["Error"] == "the log does not answer"
         assert (await at.inspect("affinitygroups/"))["items"] == []
         assert await at.node(a_pod("p"))
 

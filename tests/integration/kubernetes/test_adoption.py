@@ -1,5 +1,6 @@
 """Claims about jobs and their objects on a real API server: each has the other, once, whatever dies in between."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -12,6 +13,7 @@ from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
 from tests.reasons import said
+from voda.domain.cells import CellsSpec, VirtualClusterSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
 from voda.events.types import (
@@ -23,6 +25,7 @@ from voda.events.types import (
     JobRegistered,
     JobSubmitted,
     PlanAdopted,
+    VirtualClustersApplied,
 )
 from voda.log.memory import MemoryStore
 
@@ -32,6 +35,12 @@ POOL = "v100"
 def a_job(world: World, name: str = "digits", **changes: Any) -> Object:
     """Return an MPIJob of one to four workers."""
     return an_mpijob(name, world.namespace, **{"least": 1, "most": 4, "pool": POOL, **changes})
+
+
+def with_members(*members: str) -> VirtualClustersApplied:
+    """Return that all of the pool is the virtual cluster vision of these members."""
+    cells = CellsSpec(virtual_clusters={"vision": VirtualClusterSpec(members=members)})
+    return VirtualClustersApplied(pool=POOL, cells=cells)
 
 
 def an_unmanaged(world: World, name: str = "digits", **changes: Any) -> Object:
@@ -86,16 +95,52 @@ async def test_adoption_of_a_pytorchjob_makes_it_ready(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
-    [({}, None), ({"annotations": {"voda.dev/user": "eve"}}, "eve"), ({"labels": {"voda.dev/user": "bob"}}, "bob")],
+    ("has_user_policy", "annotations", "user", "told"),
+    [
+        (True, {}, None, []),
+        (True, {"voda.dev/user": "eve"}, "eve", []),
+        (False, {"voda.dev/user": "eve"}, None, ["NotHonoured"]),
+    ],
 )
-async def test_adopted_job_belongs_to_whom_its_object_names_else_to_its_namespace(
-    world: World, where: dict[str, Any], expected: str | None
+async def test_adopted_job_belongs_to_its_namespace_unless_admission_knows_the_user_that_its_object_names(
+    world: World, has_user_policy: bool, annotations: dict[str, str], user: str | None, told: list[str]
 ) -> None:
-    await world.submit(a_job(world, **where))
-    async with a_registry(world) as registry:
+    await world.submit(a_job(world, suspend=True, annotations=annotations))
+    async with a_registry(world, has_user_policy=has_user_policy) as registry:
         await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
-        assert registry.record(f"{world.namespace}_digits").spec.user == (expected or world.namespace)
+        assert registry.record(f"{world.namespace}_digits").spec.user == (user or world.namespace)
+        assert [each.reason for each in registry.announced] == told
+
+
+async def test_limit_of_jobs_is_that_of_the_namespace_whoever_its_objects_name(world: World) -> None:
+    for name in ("a", "b"):
+        await world.submit(a_job(world, name, suspend=True, annotations={"voda.dev/user": f"user-{name}"}))
+    async with a_registry(world, jobs_per_user=1) as registry:
+        await registry.settle(lambda: "NotAccepted" in {each.reason for each in registry.announced})
+        assert len(await registry.events("job.submitted")) == 1
+
+
+async def test_object_of_one_who_is_no_member_is_told_so_in_an_event_and_a_state_until_the_user_is_one(
+    world: World,
+) -> None:
+    await world.submit(a_job(world, suspend=True, annotations={"voda.dev/virtual-cluster": "vision"}))
+    async with a_registry(world, announces=True) as registry:
+        await registry.happens(with_members("alice"))
+        reporting = asyncio.create_task(registry.reporter.run())
+        try:
+            await registry.settle(lambda: bool(registry.reporter.states.refused))
+            sentence = f"user {world.namespace} is no member of virtual cluster vision"
+
+            async def is_told() -> bool:
+                event = (await registry.told("digits")).get("NotAccepted", "")
+                state = await registry.state("digits")
+                return sentence in event and state.get("state") == "Refused" and sentence in state["explanation"]
+
+            await world.until_it_is(is_told)
+            await registry.happens(with_members(world.namespace))
+            await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        finally:
+            reporting.cancel()
 
 
 async def test_object_without_the_label_is_left_alone(world: World) -> None:
@@ -142,7 +187,7 @@ async def test_refused_object_says_why_and_is_not_asked_for_again_until_it_chang
 
 async def test_object_of_a_user_with_too_many_jobs_waits_until_some_have_ended(world: World) -> None:
     await world.submit(a_job(world, annotations={"voda.dev/user": "ann"}))
-    async with a_registry(world, jobs_per_user=1) as registry:
+    async with a_registry(world, jobs_per_user=1, has_user_policy=True) as registry:
         first = await registry.submit(an_unmanaged(world, "first"))
         await registry.settle(lambda: bool(registry.uid(first.spec.job_id)) and bool(registry.announced))
         assert [told.reason for told in registry.announced] == ["NotAccepted"]

@@ -81,6 +81,7 @@ def test_settings_of_the_schema_are_those_that_voda_reads_and_the_chart_does_not
         "listen",
         "access",
         "cluster.kinds",
+        "cluster.userPolicy",
         "leader.election",
         "leader.namespace",
         "leader.name",

@@ -66,9 +66,10 @@ EVERYWHERE = (
     *(Right(verb, "pods") for verb in ("list", "watch")),
     *(
         Right(verb, kind, "resource.k8s.io")
-        for kind in ("deviceclasses", "resourceslices", "resourceclaims")
+        for kind in ("deviceclasses", "devicetaintrules", "resourceslices", "resourceclaims")
         for verb in ("list", "watch")
     ),
+    Right("create", "subjectaccessreviews", "authorization.k8s.io"),
     *(Right("get", "namespaces", name=name) for name in ("kube-system", "vision", "speech")),
 )
 ALWAYS = (
@@ -95,7 +96,13 @@ DENIED = (
     Right("get", "nodes/proxy"),
     *(
         Right(verb, kind, "resource.k8s.io")
-        for kind in ("resourceclaims", "resourceclaims/status", "resourceslices", "deviceclasses")
+        for kind in (
+            "resourceclaims",
+            "resourceclaims/status",
+            "resourceslices",
+            "deviceclasses",
+            "devicetaintrules",
+        )
         for verb in ("create", "patch", "delete")
     ),
     *(Right("patch", f"{kind}/status", JOBS) for kind in ("mpijobs", "pytorchjobs")),

@@ -76,5 +76,5 @@ def _owners(pod: Object) -> set[str]:
 
 
 def index_of(pod: Object) -> int:
-    """Return the index that the Job controller gave a pod."""
-    return int(pod["metadata"]["annotations"].get(INDEX, "-1"))
+    """Return the index that the Job controller gave a pod; that of the only pod of a Job without numbers is 0."""
+    return int(pod["metadata"]["annotations"].get(INDEX, "0"))

@@ -45,7 +45,14 @@ class KwokKubelets:
 
     async def evict(self, namespace: str, name: str) -> None:
         """See Kubelets."""
-        status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+        pod = await self._client.get(api.PODS, name, namespace)
+        disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+        status = {
+            "phase": "Failed",
+            "reason": "Evicted",
+            "message": "The node was low on resource: memory.",
+            "conditions": [*pod["status"].get("conditions", ()), disrupted],
+        }
         await self._client.patch(api.PODS, (namespace, name), {"status": status}, "status")
 
 

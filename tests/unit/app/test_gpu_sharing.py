@@ -49,6 +49,11 @@ def test_job_that_asks_for_no_part_stays_as_it_is() -> None:
     assert ShareAdmission("plain", has_gpus=True, mps=bool).counted(parsed) is parsed
 
 
+@pytest.mark.parametrize(("has_gpus", "gpus"), [(True, 0), (False, 1)])
+def test_job_without_gpus_takes_a_slot_only_where_there_are_no_gpus(has_gpus: bool, gpus: int) -> None:
+    assert counted(a_manifest({"nvidia.com/gpu": 0}), has_gpus=has_gpus).spec.gpus_per_replica == gpus
+
+
 @pytest.mark.parametrize(
     ("fields", "where", "why"),
     [

@@ -35,6 +35,9 @@ class SkewedClock:
     def now(self) -> float:
         return 1_700_000_000.0 + round(now_s() + self._skew_s, 6)
 
+    def time_of_day(self) -> float:
+        return self.now()
+
     def new_id(self) -> str:
         self._ids += 1
         return f"{self._name}-{self._ids}"

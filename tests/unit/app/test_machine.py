@@ -11,6 +11,7 @@ from voda.app.machine import (
     MachineOptions,
     exposure_warning,
     is_loopback,
+    pids_line,
     refuse_contradictions,
     socket_path,
     users_line,
@@ -48,6 +49,8 @@ def test_host_when_others_may_reach_it_is_no_loopback(host: str) -> None:
         ({"slots": 0}, "--slots is 0"),
         ({"slots": 5000}, "--slots is 5000"),
         ({"jobs_per_user": 0}, "--jobs-per-user is 0, expected 1 or more"),
+        ({"log_bytes_per_user": -1}, "--log-bytes-per-user is -1, expected 0"),
+        ({"live_bytes_per_user": -1}, "--live-bytes-per-user is -1, expected 0"),
         ({"port": 65_536}, "--port is 65536"),
         ({"socket": Path("/run/x.sock")}, "--socket /run/x.sock is for all users"),
         ({"is_multi_user": True, "has_tokens": False}, "--no-tokens makes every user admin"),
@@ -122,3 +125,16 @@ def test_start_says_in_a_line_whose_rights_jobs_have(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert users_line(options(**fields)) == line
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "small_enough"),
+    [(16_384, 32_768, 12_288), (0, 32_768, 12_288), (12_288, 32_768, None), (16_384, 4_194_304, None)],
+)
+def test_processes_of_all_replicas_that_may_be_all_of_the_machine_are_told(
+    limit: int, most: int, small_enough: int | None
+) -> None:
+    told = pids_line(limit, 2, most)
+    assert ([f"--pids-limit {small_enough}," in line for line in told]) == ([] if small_enough is None else [True])
+    if small_enough is not None:
+        assert pids_line(small_enough, 2, most) == []

@@ -29,6 +29,16 @@ def told(manifest: dict[str, Any], share: GpuRequest | None = None) -> list[tupl
     return [(each.field, each.message) for each in pool_warnings(cluster, parsed, quota_shortage)]
 
 
+@pytest.mark.parametrize(("grace_s", "is_told"), [(600, False), (1_000_000_000, True)])
+def test_grace_of_more_than_the_pool_gives_is_told_that_it_does_not_count(grace_s: int, is_told: bool) -> None:
+    manifest = a_torch_job()
+    spec = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec["terminationGracePeriodSeconds"] = grace_s
+    field = "spec.pytorchReplicaSpecs.Worker.template.spec.terminationGracePeriodSeconds"
+    message = "it is killed 600 s after it is told to end, the pool's most"
+    assert told(manifest) == ([(field, message)] if is_told else [])
+
+
 @pytest.mark.parametrize(("memory_mib", "is_told"), [(16_000, False), (16_001, True), (0, False)])
 def test_share_of_more_memory_than_any_gpu_has_is_told_that_it_waits_for_a_larger_gpu(
     memory_mib: int, is_told: bool

@@ -50,6 +50,14 @@ async def test_caller_when_told_by_the_account_has_its_name_and_the_role_of_its_
     assert (caller.user, caller.role, caller.found_by) == (user, role, "socket")
 
 
+async def test_admin_is_known_by_name_while_the_role_is_had() -> None:
+    users = LocalUsers(Accounts(Names()))
+    assert [users.is_admin(name) for name in ("root", "ada", "eve")] == [True, False, False]
+    for uid in (1001, 1002):
+        await users.identify(Peer(pid=1, uid=uid, gid=0))
+    assert [users.is_admin(name) for name in ("root", "ada", "eve")] == [True, False, True]
+
+
 async def test_group_that_a_process_has_taken_on_does_not_count() -> None:
     caller = await LocalUsers(Accounts(Names())).identify(Peer(pid=1, uid=1001, gid=ADMINS))
     assert caller.role == "user"

@@ -39,6 +39,14 @@ def test_token_when_made_is_known_by_its_hash_alone(tmp_path: Path) -> None:
     assert [(known.name, known.role) for known in access.list()] == [("anna", "user")]
 
 
+def test_admins_are_known_by_name(tmp_path: Path) -> None:
+    access = Authenticator.open(tmp_path, CLOCK, admin="eve")
+    access.add("anna", "user")
+    access.add("kay", "admin")
+    assert [access.is_admin(name) for name in ("eve", "anna", "kay", "")] == [True, False, True, False]
+    assert [Authenticator.none(admin="eve").is_admin(name) for name in ("eve", "kay")] == [True, False]
+
+
 def test_token_when_revoked_by_another_process_is_refused_at_once(tmp_path: Path) -> None:
     serving, other = an_access(tmp_path), an_access(tmp_path)
     token = other.add("anna", "viewer")

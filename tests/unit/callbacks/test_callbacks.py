@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import voda.report
+from voda.callbacks import _distributed
+from voda.callbacks._distributed import EpochReporter, samples_in
 from voda.callbacks.transformers import StepCounts, place_in_data
 
 NAMES = ("keras", "lightning", "transformers")
@@ -97,7 +99,7 @@ def test_lightning_when_an_epoch_ends_is_reported_by_rank_0(rows: Any, monkeypat
     callback = a_callback("lightning", monkeypatch, "lightning.pytorch", Callback=Base)
     fields = {"current_epoch": 4, "world_size": 3, "num_training_batches": 1, "callback_metrics": {"val_loss": 0.25}}
     callback.on_train_epoch_start(None, None)
-    callback.on_train_batch_end(None, None, None, None, 0)
+    callback.on_train_batch_end(types.SimpleNamespace(is_global_zero=False, **fields), None, None, None, 0)
     callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=False, **fields), None)
     callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=True, **fields), None)
     (row,) = rows()
@@ -118,6 +120,81 @@ def test_transformers_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pyt
     (row,) = rows()
     assert (row["epoch"], row["workers"], row["loss"]) == ("1", "2", "0.5")
     assert "step" not in row
+
+
+@pytest.fixture
+def sent(rows: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return what goes out."""
+    found: list[dict[str, Any]] = []
+
+    def deliver(_file: object, body: dict[str, Any]) -> bool:
+        found.append(body)
+        return True
+
+    monkeypatch.setattr(voda.report._File, "deliver", deliver)
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    found = types.SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(_distributed, "time", types.SimpleNamespace(perf_counter=lambda: found.now))
+    return found
+
+
+def test_share_of_the_epoch_and_throughput_are_due_soon_after_each_change_and_every_minute(
+    sent: list[dict[str, Any]], clock: types.SimpleNamespace
+) -> None:
+    reporter = EpochReporter()
+    reporter.begin_epoch()
+    for step in range(1, 101):
+        clock.now += 2.0 if step <= 60 else 1.0
+        if reporter.count_step(2 if step <= 60 else 4, 16 if step <= 60 else 32):
+            reporter.report_share(3 + step / 100)
+    reporter.report_epoch(4, 4, {}, steps=100)
+    assert voda.report.flush(10)
+    found = [(one["epoch"], one.get("workers"), one.get("samples_per_s"), "epoch_time_s" in one) for one in sent]
+    assert found == [
+        (3.06, 2, 8.0, False),
+        (3.36, 2, 8.0, False),
+        (3.71, 4, 32.0, False),
+        (4.0, 4, None, False),
+    ], "an epoch into which a change fell has no time"
+
+
+def test_whole_epoch_has_its_own_throughput(sent: list[dict[str, Any]], clock: types.SimpleNamespace) -> None:
+    reporter = EpochReporter()
+    reporter.begin_epoch()
+    for _ in range(4):
+        clock.now += 0.5
+        assert not reporter.count_step(1, 10)
+    reporter.report_epoch(1, 1, {}, steps=4)
+    assert voda.report.flush(10)
+    assert [(one["epoch_time_s"], one["samples_per_s"]) for one in sent] == [(2.0, 20.0)]
+
+
+def test_keras_within_an_epoch_tells_its_share_and_the_seconds_of_a_step(
+    sent: list[dict[str, Any]], clock: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callback = a_keras_callback(monkeypatch, steps=40)
+    callback.on_epoch_begin(2)
+    for batch in range(40):
+        clock.now += 1.0
+        callback.on_train_batch_end(batch)
+    assert voda.report.flush(10)
+    assert [(one["epoch"], one["step_time_s"]) for one in sent] == [(2.275, 1.0)]
+    assert "samples_per_s" not in sent[0]
+
+
+def test_samples_of_a_batch_are_the_length_of_its_first_tensor() -> None:
+    tensor = types.SimpleNamespace(shape=(32, 3))
+    nested: object = tensor
+    for _ in range(9):
+        nested = [nested]
+    assert [samples_in(batch) for batch in (tensor, [tensor, 1], {"x": (tensor,)})] == [32, 32, 32]
+    assert [samples_in(batch) for batch in (None, [], {}, "text", types.SimpleNamespace(shape=()), nested)] == [
+        None
+    ] * 6
 
 
 sizes = st.integers(1, 8)

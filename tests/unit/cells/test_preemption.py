@@ -2,13 +2,13 @@
 
 from tests.unit.cells.book_check import assert_consistent
 from tests.unit.cells.clusters import a_cluster, a_gang
-from tests.unit.cells.running import running
+from tests.unit.cells.running import nodes_of, running
 from voda.cells.adoption import adopt, start
 from voda.cells.book import CellBook
 from voda.cells.decisions import GangPreempts, GangStarts, GangWaits
 from voda.cells.gangs import GangRequest, GangState
 from voda.cells.health import set_node_bad
-from voda.cells.preemption import cancel, end, end_worker, stop_waiting
+from voda.cells.preemption import cancel, end, end_worker, reserve, stop_waiting
 from voda.cells.scheduling import Conditions, decide
 
 SPEC = a_cluster(racks=1, quotas={"a": {"rack.node": 1}})
@@ -42,6 +42,18 @@ def test_reservation_when_its_last_worker_gives_up_leaves_no_trace() -> None:
     assert book == before
     stop_waiting(book, "high", "i")
     assert book == before
+
+
+def test_reservation_when_withdrawn_with_another_bad_rack_to_show_leaves_the_user_its_guarantee() -> None:
+    book = running(a_cluster(racks=2, quotas={"a": {"rack": 1}}), a_gang("low"))
+    assert nodes_of(book, "low") == ["r0n0"]
+    for node in ("r1n0", "r0n1"):
+        set_node_bad(book, node)
+    before = book.gangs["low"]
+    reserve(book, a_gang("high", priority=1), before.placement, virtual=before.virtual, worker="h")
+    cancel(book, "high")
+    assert book.gangs["low"].virtual.keys() == before.virtual.keys()
+    assert_consistent(book)
 
 
 def test_reservation_when_a_higher_priority_wants_the_cells_is_withdrawn() -> None:

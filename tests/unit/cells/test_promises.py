@@ -142,9 +142,7 @@ class Promises(RuleBasedStateMachine):
         """Do one of all that can happen."""
         kind = random.randrange(20)
         if self.book.gangs and kind < 8:
-            step, index = random.choice((self.finish_one, self.continue_one, None)), random.randrange(100)
-            if step is not None:
-                step(index=index)
+            random.choice((self.finish_one, self.continue_one))(index=random.randrange(100))
         elif kind < 11:
             self.change_health(index=random.randrange(8), is_bad=random.choice((True, False)))
         elif kind < 12 and random.randrange(8) == 0:

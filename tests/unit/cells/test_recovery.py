@@ -14,7 +14,7 @@ from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
-from voda.cells.recovery import occupy, settle, stay
+from voda.cells.recovery import may_find_quota, occupy, settle
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
@@ -74,6 +74,18 @@ def test_gang_when_its_quota_cell_is_in_use_elsewhere_takes_it_from_a_lower_prio
     assert not book.gangs["high"].downgraded_by
     occupy(book, a_gang("none", "a", (1, 4)), ())
     assert book.gangs["none"].leafs == ()
+    assert_consistent(book)
+
+
+def test_gang_when_its_quota_cell_comes_to_show_a_bad_rack_while_it_takes_its_cells_keeps_its_guarantee() -> None:
+    book = a_book(a_cluster(racks=3, quotas={"a": {"rack": 1, "rack.node": 1}}))
+    set_node_bad(book, "r0n0")
+    set_node_bad(book, "r2n1")
+    # With the node, no rack is healthy any longer, and the quota's shows the first bad one.
+    nodes = (("r1n0", "node"), ("r2n0", "rack"))
+    placement = tuple(WorkerCells(node=node, devices=(0,), chain="rack", quota=quota) for node, quota in nodes)
+    occupy(book, a_gang("g", "a", (2, 1)), placement)
+    assert len(book.gangs["g"].virtual) == 2
     assert_consistent(book)
 
 
@@ -138,7 +150,7 @@ def test_gangs_when_they_settle_have_the_same_cells_in_whichever_order_and_leave
 
 
 @given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), recorded_workers(), st.lists(st.sampled_from(tuple(NODES))))
-def test_gang_when_it_stays_without_a_guarantee_leaves_the_book_that_a_vain_attempt_leaves(
+def test_gang_when_it_can_find_no_quota_for_its_cells_changes_nothing_by_an_attempt(
     quotas: dict[str, dict[str, int]], pins: str, workers: list[Recorded], bad: list[str]
 ) -> None:
     book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
@@ -152,25 +164,23 @@ def test_gang_when_it_stays_without_a_guarantee_leaves_the_book_that_a_vain_atte
         for quota in ("node", "switch", "gpu", "rack", "box"):
             wanted = msgspec.structs.replace(cells, quota=quota)
             claim = msgspec.structs.replace(request, priority=max(0, request.priority))
-            tried, quick = book.copy(), book.copy()
+            tried, left = book.copy(), book.copy()
             end(tried, request.name)
             occupy(tried, claim, (wanted,))
-            if not stay(quick, claim, wanted):
-                assert (quick, list(quick.gangs)) == (book, list(book.gangs))
-                continue
-            assert quick == tried
-            assert list(quick.gangs) == list(tried.gangs)
+            if not may_find_quota(book, claim, wanted):
+                assert not tried.gangs.pop(request.name).virtual
+                del left.gangs[request.name]
+                assert (tried, list(tried.gangs)) == (left, list(left.gangs))
 
 
-def test_gang_when_its_virtual_cluster_has_cells_left_does_not_stay_without_a_guarantee() -> None:
+def test_gang_when_its_virtual_cluster_has_cells_left_may_find_one_for_those_that_it_has() -> None:
     book = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node": 1}}))
     cells = WorkerCells(node="r0n0", devices=(0,), chain="rack")
     occupy(book, a_gang("g", "a", priority=OPPORTUNISTIC), (cells,))
     wanted = msgspec.structs.replace(cells, quota="node")
-    assert not stay(book, a_gang("g"), wanted)
+    assert may_find_quota(book, a_gang("g"), wanted)
     occupy(book, a_gang("other"), (WorkerCells(node="r0n1", devices=(0,), chain="rack", quota="node"),))
-    assert stay(book, a_gang("g"), wanted)
-    assert book.gangs["g"].downgraded_by == "g"
+    assert not may_find_quota(book, a_gang("g"), wanted)
 
 
 def _gangs_with_quota_cells(book: CellBook, workers: Sequence[Recorded], chance: Random) -> list[tuple[Gang, int]]:

@@ -200,3 +200,10 @@ def test_simulate_ends_with_a_command_that_runs_as_written(tmp_path: Path) -> No
     _, program, *explain = shlex.split(last)
     assert program == "voda"
     assert CliRunner().invoke(build_app(), explain).exit_code == 0
+
+
+def test_simulate_says_which_users_of_fair_share_have_no_jobs() -> None:
+    arguments = ["simulate", "--workload", "poisson", "--jobs", "2", "--fair-share", "nobody=2"]
+    shown = CliRunner().invoke(build_app(), arguments)
+    assert shown.exit_code == 0
+    assert "warning: --fair-share: no job of poisson is of user 'nobody'\n" in shown.stderr

@@ -7,7 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from voda.cli.manifests import Document, in_namespace, read_manifests, with_name_and_annotations, with_working_dir
+from voda.cli.manifests import (
+    Document,
+    in_namespace,
+    jobs_of,
+    read_manifests,
+    with_name_and_annotations,
+    with_working_dir,
+)
 from voda.domain.errors import InvalidField
 
 TWO = """\
@@ -47,6 +54,46 @@ def test_documents_of_a_file_are_found_by_their_markers(tmp_path: Path) -> None:
 def test_documents_of_standard_input_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"kind": "MPIJob"}')))
     assert [one.manifest for one in read_manifests(["-"]).documents] == [{"kind": "MPIJob"}]
+
+
+WITH_OTHERS = """# Source: train/templates/script.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: ft}
+data: {train.py: "print(1)"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: ft}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: ft}
+"""
+
+
+def test_job_is_taken_from_a_stream_with_what_belongs_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "rendered.yaml"
+    file.write_text(WITH_OTHERS)
+    jobs, others = jobs_of(read_manifests([str(file)]))
+    assert [one.manifest["kind"] for one in jobs.documents] == ["Job"]
+    assert others == ["ConfigMap ft", "Role ft"]
+
+
+@pytest.mark.parametrize(
+    "other", ["apiVersion: kubeflow.org/v1\nkind: TFJob", "kind: [Job]\napiVersion: x.org/v1", "a: 1"]
+)
+def test_stream_with_what_another_operator_would_run_stays_whole(tmp_path: Path, other: str) -> None:
+    file = tmp_path / "rendered.yaml"
+    file.write_text(f"{WITH_OTHERS}---\n{other}\n")
+    jobs, others = jobs_of(read_manifests([str(file)]))
+    assert (len(jobs.documents), others) == (4, ())
+
+
+def test_stream_without_a_job_stays_whole(tmp_path: Path) -> None:
+    file = tmp_path / "rendered.yaml"
+    file.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ft}\n")
+    assert len(jobs_of(read_manifests([str(file)]))[0].documents) == 1
 
 
 @pytest.mark.parametrize(

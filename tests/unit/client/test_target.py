@@ -1,5 +1,6 @@
 """Claims about finding the server and the token to show it."""
 
+import os
 import socket
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.accounts import as_account, passable_folder
 from voda import config
 from voda.cli.options import ServerOptions
+from voda.client.errors import ServerUnreachable
 from voda.client.target import target
 from voda.domain.errors import InvalidInput, NotFound
 
@@ -23,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(config, "MACHINE_SOCKET", tmp_path / "machine.sock")
     monkeypatch.setenv("VODA_HOME", str(tmp_path))
-    (tmp_path / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": 1, "version": "0"}))
+    (tmp_path / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": os.getpid(), "version": "0"}))
     (tmp_path / "admin.token").write_text("secret\n")
     return tmp_path
 
@@ -83,14 +85,39 @@ def test_server_of_the_user_that_was_killed_leaves_the_way_to_the_one_that_root_
     ended = subprocess.Popen(["true"])
     ended.wait()
     (home / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": ended.pid, "version": "0"}))
-    assert target(ServerOptions()).url == HERE
+    with pytest.raises(ServerUnreachable, match=r"server.json does not run any more"):
+        target(ServerOptions())
     listening(home / "machine.sock")
     assert target(ServerOptions()).url == f"unix://{home}/machine.sock"
-    assert target(ServerOptions(home=home)).url == HERE
+    # Its port may be anybody's by now.
+    assert target(ServerOptions(server=HERE)).token == ""
+    with pytest.raises(ServerUnreachable):
+        target(ServerOptions(home=home))
+
+
+def test_server_whose_process_is_another_users_by_now_has_ended(home: Path) -> None:
+    others = subprocess.Popen(["sleep", "60"], user="nobody") if os.geteuid() == 0 else None
+    pid = 1 if others is None else others.pid
+    try:
+        (home / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": pid, "version": "0"}))
+        with pytest.raises(ServerUnreachable):
+            target(ServerOptions())
+    finally:
+        if others is not None:
+            others.kill()
+            others.wait()
+
+
+def test_socket_for_all_is_asked_only_where_no_other_user_can_have_put_it(home: Path) -> None:
+    (home / "server.json").unlink()
+    listening(home / "machine.sock")
+    home.chmod(0o777)
+    with pytest.raises(NotFound):
+        target(ServerOptions())
 
 
 def test_server_whose_file_names_a_socket_is_asked_there_without_the_admin_token(home: Path) -> None:
-    here = {"url": HERE, "pid": 1, "version": "0", "socket": "/run/here.sock"}
+    here = {"url": HERE, "pid": os.getpid(), "version": "0", "socket": "/run/here.sock"}
     (home / "server.json").write_bytes(msgspec.json.encode(here))
     found = target(ServerOptions())
     assert (found.url, found.token) == ("unix:///run/here.sock", "")

@@ -62,9 +62,25 @@ async def test_make_when_an_action_fails_then_it_is_told_and_the_others_are_done
     assert await stage.attempts.make([A, B]) == 1001.0
     assert stage.done == [B]
     [told] = stage.told
-    assert (told.job_id, told.action, told.attempt) == ("a", "StartJob", 1)
+    assert (told.job_id, told.action, told.attempt, told.retry_at) == ("a", "StartJob", 1, 1001.0)
     assert str(error) in told.error
     assert stage.counts.of == {"default:StartJob:failed": 1, "default:StartJob:accepted": 1}
+
+
+@pytest.mark.virtual_time
+async def test_action_that_takes_too_long_is_told_to_have_no_answer_and_a_timeout_within_it_is_told_as_it_is() -> None:
+    told = list[ActionFailed]()
+
+    async def apply(action: Action) -> None:
+        if action == A:
+            await asyncio.Event().wait()
+        raise TimeoutError("of somebody else")
+
+    await Attempts(apply, told.append, VirtualClock().now).make([A, B])
+    assert [fact.error for fact in told] == [
+        "no answer within 30 s",
+        "TimeoutError('of somebody else') was not foreseen",
+    ]
 
 
 async def test_make_when_an_action_keeps_failing_then_it_is_tried_less_and_less_often(stage: Stage) -> None:

@@ -15,8 +15,10 @@ from voda.controller.follower import take_snapshots
 from voda.domain.dependency import Dependency
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.job_array import ArrayTask
+from voda.domain.node import PodNeeds
 from voda.domain.plan import Allocation
 from voda.domain.reasons.outcomes import Promoted, QueueReason, Waits
+from voda.domain.reasons.requests import NotCompleted
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import (
@@ -35,6 +37,7 @@ from voda.events.types import (
     LeaderElected,
     NodeChanged,
     NodeJoined,
+    NodeRoomChanged,
     PlanAdopted,
     SettingsChanged,
     WorkerExited,
@@ -599,9 +602,9 @@ async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_cras
     await stage.step_at(1201)
     requests = [event.data for event in await stage.recorded(JobCancelRequested)]
     assert requests == [
-        JobCancelRequested(job_id="b", reason="a failed"),
-        JobCancelRequested(job_id="c", reason="b was canceled"),
-        JobCancelRequested(job_id="d", reason="c was canceled"),
+        JobCancelRequested(job_id="b", reason=NotCompleted(job="a")),
+        JobCancelRequested(job_id="c", reason=NotCompleted(job="b", is_canceled=True)),
+        JobCancelRequested(job_id="d", reason=NotCompleted(job="c", is_canceled=True)),
     ]
     assert [event.stream for event in await stage.recorded(JobCanceled)] == ["job.b", "job.c", "job.d"]
     assert dict(stage.controller.live.cluster.jobs("default")) == {}
@@ -623,6 +626,24 @@ async def test_workers_on_a_silent_node_when_its_grace_ends_are_planned_elsewher
     plan = stage.controller.live.cluster.plan("default")
     assert plan.cause == "node is silent"
     assert "n1" not in plan.placement["a"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "is_due"), [(None, False), (PodNeeds(requests={"cpu": 1_000}), True)], ids=["GPUs alone", "CPUs too"]
+)
+async def test_room_of_a_node_makes_a_plan_due_where_a_job_asks_for_more_than_gpus(
+    needs: PodNeeds | None, is_due: bool
+) -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0.0)
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=1, needs=needs)))
+    await stage.controller.step()
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1"}))
+    await stage.controller.step()
+    decided = len(stage.decisions)
+    await stage.add(NodeRoomChanged(name="n1", room={"cpu": 8_000}))
+    await stage.controller.step()
+    assert (len(stage.decisions) > decided) == is_due
 
 
 async def test_nodes_when_each_is_silent_for_a_moment_move_no_worker() -> None:

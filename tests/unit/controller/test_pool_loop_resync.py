@@ -14,6 +14,7 @@ from tests.waiting import until
 from voda.cluster.port import Observed
 from voda.controller.pool_loop import RESYNC_S
 from voda.domain.errors import ClusterUnavailable
+from voda.domain.reasons.requests import ObjectGone
 from voda.domain.state import linear_speedup
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
@@ -78,7 +79,7 @@ def test_job_when_its_object_is_gone_at_two_looks_is_canceled_and_ended() -> Non
         leading = await stage.lead()
         await asyncio.sleep(2 * RESYNC_S)
         assert await stage.facts(JobCancelRequested, JobCanceled) == [
-            JobCancelRequested(job_id="a", reason="its MPIJob was deleted"),
+            JobCancelRequested(job_id="a", reason=ObjectGone(object="MPIJob")),
             JobCanceled(job_id="a"),
         ]
         assert stage.cluster.workers() == {}

@@ -7,6 +7,7 @@ import pytest
 from tests.builders import a_job, a_spec
 from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, PREEMPTED, Phase, category_of, validated
+from voda.domain.reasons.requests import Requested
 from voda.events.types import JobChanged
 from voda.projections.job_changes import respecified
 
@@ -15,7 +16,7 @@ from voda.projections.job_changes import respecified
     ("fields", "field"),
     [
         ({"min_replicas": 0}, "min_replicas is 0"),
-        ({"gpus_per_replica": 0}, "gpus_per_replica is 0"),
+        ({"gpus_per_replica": -1}, "gpus_per_replica is -1"),
         ({"min_replicas": 3, "max_replicas": 2}, "max_replicas is 2"),
         ({"max_replicas": MOST_REPLICAS + 1}, f"max_replicas is {MOST_REPLICAS + 1}"),
         ({"epochs": -1}, "epochs is -1"),
@@ -30,7 +31,7 @@ def test_spec_when_a_bound_is_impossible_is_refused_by_name(fields: dict[str, An
 
 @pytest.mark.parametrize("job_id", ["", "A", "a.b", "-a", "a-", "a b", "a" * 129])
 def test_spec_when_its_id_is_no_token_of_a_stream_is_refused(job_id: str) -> None:
-    with pytest.raises(InvalidInput, match="a job id has"):
+    with pytest.raises(InvalidInput, match="expected a name of"):
         validated(a_spec(job_id))
 
 
@@ -41,7 +42,7 @@ def test_spec_when_it_is_as_large_as_can_be_has_4096_replicas() -> None:
 
 
 def test_spec_when_its_id_is_far_too_long_is_refused_with_the_beginning_of_it() -> None:
-    with pytest.raises(InvalidInput, match=f"^job '{'a' * 80}': a job id has"):
+    with pytest.raises(InvalidInput, match=f"^job '{'a' * 80}': expected a name of"):
         validated(a_spec("a" * 1000))
 
 
@@ -93,4 +94,4 @@ def test_processes_know_their_job_by_its_id_and_by_its_name_or_else_its_id() -> 
 def test_job_is_preempted_only_while_it_waits(phase: Phase) -> None:
     assert a_job(phase=phase, interruption=PREEMPTED).is_preempted == (phase is Phase.WAITING)
     assert not a_job(phase=phase, interruption="failed").is_preempted
-    assert not a_job(phase=phase, interruption=PREEMPTED, halt_reason="halted by ada").is_preempted
+    assert not a_job(phase=phase, interruption=PREEMPTED, halt=Requested(by="ada")).is_preempted

@@ -79,6 +79,7 @@ def test_selector_is_read_or_refused_whatever_it_is(text: str) -> None:
         ({"a": "x" * 64}, "metadata.labels[a]"),
         ({"a/b/c": "d"}, "metadata.labels[a/b/c]"),
         ({f"k{number}": "v" for number in range(101)}, "metadata.labels"),
+        ({f"{'p' * 60}.{number}/k": "v" * 60 for number in range(80)}, "metadata.labels"),
     ],
 )
 def test_labels_that_kubernetes_would_refuse_are_refused(labels: dict[str, str], field: str) -> None:

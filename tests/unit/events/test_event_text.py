@@ -7,8 +7,11 @@ from tests.builders import Log, a_node, a_spec
 from tests.reasons import worded
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
+from voda.domain.node import Taint
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Demoted
+from voda.domain.reasons.pods import NotWaiting, PodGone
+from voda.domain.reasons.requests import Requested
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
@@ -36,6 +39,7 @@ from voda.events.types import (
     NodeDrainRequested,
     NodeJoined,
     NodeLeft,
+    NodeRoomChanged,
     NodeUndrainRequested,
     PlanAdopted,
     ProgramFailed,
@@ -46,6 +50,7 @@ from voda.events.types import (
     ShareRequestWithdrawn,
     VirtualClustersApplied,
     WorkerExited,
+    WorkerGpuSick,
     WorkerRefused,
     WorkerStarted,
 )
@@ -83,8 +88,8 @@ TOLD: list[tuple[AnyFact, str]] = [
         JobSubmitted(spec=a_spec("a", max_replicas=4, gpus_per_replica=2, epochs=9, user="eve")),
         "submitted: 1-4 replicas of 2 GPUs, 1 requested, 9 epochs, by eve",
     ),
-    (JobCancelRequested(job_id="a", reason="typo"), "cancellation requested: typo"),
-    (JobHaltRequested(job_id="a", reason="halted by ann: disk is full"), "halted by ann: disk is full"),
+    (JobCancelRequested(job_id="a", reason=Requested(text="typo")), "cancellation requested: typo"),
+    (JobHaltRequested(job_id="a", reason=Requested(by="ann", text="disk is full")), "halted by ann: disk is full"),
     (JobHaltRequested(job_id="a"), "halted"),
     (JobResumeRequested(job_id="a"), "resumed"),
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
@@ -103,8 +108,16 @@ TOLD: list[tuple[AnyFact, str]] = [
         NodeChanged(node=a_node("n1", is_ready=False, foreign_gpus=1)),
         "is now 4 GPUs, not ready, 1 used by others",
     ),
+    (
+        NodeChanged(node=a_node("n1", taints=(Taint(key="dedicated", value="x"), Taint(key="spot")))),
+        "is now 4 GPUs, tainted dedicated=x:NoSchedule, tainted spot:NoSchedule",
+    ),
+    (
+        NodeRoomChanged(name="n1", room={"cpu": 2_500, "memory": 2**30 * 1_000, "pods": 7_000}),
+        "others leave it 2.5 cpu, 1 GiB memory, 7 pods",
+    ),
     (NodeLeft(name="n1"), "left"),
-    (NodeDrainRequested(name="n1", reason="drained by ada: new fan"), "drained by ada: new fan"),
+    (NodeDrainRequested(name="n1", reason=Requested(by="ada", text="new fan")), "drained by ada: new fan"),
     (NodeUndrainRequested(name="n1"), "undrained: it takes workers again"),
     (
         VirtualClustersApplied(pool="default", cells=CELLS),
@@ -137,7 +150,7 @@ TOLD: list[tuple[AnyFact, str]] = [
         "ml/notebook gets 4,096 MiB of GPU 0",
     ),
     (
-        ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),
+        ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason=PodGone()),
         "ml/notebook has no GPU any more: the pod is gone",
     ),
     (
@@ -150,7 +163,7 @@ TOLD: list[tuple[AnyFact, str]] = [
     ),
     (GangJoined(pool="default", gang="g", slot=1, pod_uid="u", pod="ml/p"), "ml/p has place 1 of gang g"),
     (
-        GangLeft(pool="default", gang="g", pod_uid="u", pod="ml/p", reason="the pod is gone"),
+        GangLeft(pool="default", gang="g", pod_uid="u", pod="ml/p", reason=PodGone()),
         "ml/p has left gang g: the pod is gone",
     ),
     (
@@ -158,16 +171,31 @@ TOLD: list[tuple[AnyFact, str]] = [
         "ml/nb waits for GPUs that jobs can spare: gpu (250 milli)",
     ),
     (
-        ShareRequestWithdrawn(node="n1", pod_uid="u1", pod="ml/nb", reason="the pod does not wait any more"),
+        ShareRequestWithdrawn(node="n1", pod_uid="u1", pod="ml/nb", reason=NotWaiting()),
         "ml/nb waits for none of its GPUs any more: the pod does not wait any more",
     ),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
     (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),
     (
-        WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"),
+        WorkerRefused(job_id="a", node="n1", reason=Said(text="2 CPUs free, 4 needed")),
         "n1 cannot take a worker: 2 CPUs free, 4 needed",
     ),
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
+    (
+        WorkerGpuSick(job_id="a", worker=2, node="n1", gpu="n1-gpu-3", reason="Unhealthy"),
+        "GPU n1-gpu-3 of worker 2 on n1 is unhealthy: the worker moves unless it is well again soon",
+    ),
+    (
+        WorkerGpuSick(job_id="a", worker=2, node="n1", gpu="gpu-3", reason="contested", other="ns/other"),
+        "GPU gpu-3 of worker 2 on n1 was given to ns/other as well (see whether two schedulers run): the worker moves"
+        " unless that is over soon",
+    ),
+    (
+        WorkerGpuSick(job_id="a", worker=2, node="n1", gpu="gpu-3", reason="contested again", other="ns/other"),
+        "GPU gpu-3 of worker 2 on n1 was given to ns/other as well, again: kube-scheduler takes it for free, until a"
+        " DeviceTaintRule closes it or it is restarted",
+    ),
+    (WorkerGpuSick(job_id="a", worker=2, node="n1"), "the GPU of worker 2 on n1 is well again"),
     (JobStalled(job_id="a", reason=Said(text="its image is missing")), "is stalled: its image is missing"),
     (JobStalled(job_id="a"), "continues"),
     (

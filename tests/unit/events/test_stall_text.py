@@ -4,6 +4,7 @@ import pytest
 
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.stalls import (
+    Attaching,
     ContainerWaits,
     LacksClaims,
     LacksPods,
@@ -52,6 +53,11 @@ from voda.events.stall_text import stall_text
         (
             NotBound(worker=1, node="n1", scheduler="kube-scheduler"),
             "worker 1 may go to n1, and kube-scheduler does not bind it: see whether it runs",
+        ),
+        (
+            Attaching(worker=1, node="n1", conditions=("fabric/attached",)),
+            "devices of worker 1 are being attached to n1: kube-scheduler binds it once their driver says"
+            " fabric/attached",
         ),
         (ContainerWaits(node="n1", container="train"), "its launcher on n1: container train cannot pull its image"),
         (

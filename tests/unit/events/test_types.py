@@ -27,6 +27,7 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
         "plan.adopted",
         "program.failed",
         "worker.exited",
+        "worker.gpu_sick",
         "worker.started",
     }
 
@@ -46,6 +47,7 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
         "job.silent",
         "job.submitted",
         "node.drain_requested",
+        "node.room_changed",
         "node.undrain_requested",
         "program.failed",
         "share.assigned",
@@ -53,5 +55,6 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
         "share.request_withdrawn",
         "share.requested",
         "virtual_clusters.applied",
+        "worker.gpu_sick",
         "worker.refused",
     }

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.manifests import an_indexed_job
+from voda.application.change_job import JobPatch, changed_spec
 from voda.cluster.local.run_spec import run_spec_of
 from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
@@ -37,7 +38,9 @@ def test_bounds_are_those_that_torchrun_is_told_unless_an_annotation_says_more()
     ("spec", "field", "words"),
     [
         ({"completionMode": "NonIndexed"}, "spec.completionMode", "expected Indexed, got 'NonIndexed'"),
-        ({"completionMode": None}, "spec.completionMode", "only a Job with numbered replicas can be resized"),
+        ({"completionMode": None}, "spec.completionMode", "only a Job with numbered replicas can have other than one"),
+        ({"completionMode": "Numbered"}, "spec.completionMode", "expected one of Indexed, NonIndexed, got 'Numbered'"),
+        ({"completionMode": None, "parallelism": 1, "completions": None}, "spec.completionMode", "expected Indexed"),
         ({"completions": 5}, "spec.completions", "expected 2, as parallelism, got 5"),
         ({"parallelism": 0, "completions": 0}, "spec.parallelism", "expected 1 to"),
         ({"backoffLimit": -1}, "spec.backoffLimit", "expected 0 to"),
@@ -53,6 +56,21 @@ def test_job_that_cannot_be_resized_or_run_is_refused_in_one_sentence(
         parse({**manifest, "spec": {name: value for name, value in manifest["spec"].items() if value is not None}})
     assert refusal.value.field == field
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize("size", [{"parallelism": None, "completions": None}, {}, {"parallelism": None}])
+def test_job_without_numbers_of_one_pod_is_a_rigid_job_of_one_replica(size: dict[str, Any]) -> None:
+    manifest = an_indexed_job(1, completionMode=None, **size)
+    spec = parse({**manifest, "spec": {name: value for name, value in manifest["spec"].items() if value}}).spec
+    assert (spec.min_replicas, spec.requested, spec.max_replicas) == (1, 1, 1)
+    with pytest.raises(InvalidField, match="a Job without numbered replicas has one, got 2"):
+        changed_spec(spec, JobPatch(max_replicas=2))
+
+
+def test_job_without_numbers_that_is_to_have_more_is_refused_by_what_asks_for_them() -> None:
+    manifest = an_indexed_job(1, completionMode="NonIndexed", annotations=BOUNDS)
+    with pytest.raises(InvalidField, match=r"expected Indexed for 8 replicas \(metadata.annotations"):
+        parse(manifest)
 
 
 def test_pod_that_is_always_started_again_is_refused() -> None:

@@ -62,7 +62,7 @@ def test_launcher_of_v1_that_is_never_restarted_is_not_restarted_by_its_job_eith
     assert policies(converted)[0] == "Never"
     assert converted["spec"]["runPolicy"]["backoffLimit"] == 0
     asked = in_version(v1(spec={"runPolicy": {"backoffLimit": 2}}), V2).manifest
-    assert asked["spec"]["runPolicy"]["backoffLimit"] == 2
+    assert asked["spec"]["runPolicy"]["backoffLimit"] == 0
 
 
 def test_launcher_of_v1_that_is_restarted_keeps_the_jobs_own_limit() -> None:

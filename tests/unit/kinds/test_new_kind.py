@@ -89,7 +89,7 @@ from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable
 from voda.manifests.parse import parse
-from voda.placement.order import ANCHORED
+from voda.projections.job_changes import new_job
 
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}
@@ -106,7 +106,7 @@ except InvalidField as error:
 print(json.dumps({
     "spec": [parsed.spec.kind, parsed.spec.requested, parsed.spec.gpus_per_replica],
     "warnings": [each.field for each in kubernetes_warnings(parsed, {"JAXJob": kind.api_version}, "nvidia.com/gpu")],
-    "anchored": "JAXJob" in ANCHORED,
+    "anchored": new_job(parsed.spec, 0.0).has_anchor,
     "replicas": kind.replicas(job),
     "sizes": [kind.can_resize(job, replicas) for replicas in (2, 3)],
     "resumed": kind.resume_patch(job, parsed.spec, 2).body,

@@ -4,10 +4,11 @@ import asyncio
 
 import nats.errors
 import pytest
+from nats.js.errors import APIError
 
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import ChangedMeanwhile, StoreUnavailable
-from voda.log.jetstream.transport.client import translate_errors
+from voda.log.jetstream.transport.client import is_refusal, translate_errors
 
 PLACE = "nats://127.0.0.1/log"
 
@@ -50,3 +51,20 @@ async def test_timeout_that_ends_at_the_same_moment_is_told_as_one() -> None:
 
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await ask()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_no"),
+    [
+        (nats.errors.TimeoutError(), False),
+        (APIError(code=503, err_code=10008, description="JetStream system temporarily unavailable"), False),
+        (APIError(code=400, err_code=10052, description="stream configuration update can not change it"), True),
+    ],
+)
+async def test_answer_when_a_server_cannot_give_one_for_the_moment_is_no_refusal(
+    error: Exception, *, is_no: bool
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        async with translate_errors(PLACE):
+            raise error
+    assert is_refusal(caught.value) == is_no

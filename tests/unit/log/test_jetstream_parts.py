@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,13 @@ from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream import messages
 from voda.log.jetstream import state as state_module
-from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, boundary_before, positions_of
+from voda.log.jetstream.index import IdIndex, IndexSegment
 from voda.log.jetstream.marks import name_of, token
 from voda.log.jetstream.messages import Group, OutgoingGroup, encode_group, group_at
 from voda.log.jetstream.state import LogState
 from voda.log.jetstream.transport.stream import is_led_by_most
 from voda.log.jetstream.transport.url import NatsLocation, is_nats, parse_url
+from voda.log.store import Base
 
 # ---- addresses
 
@@ -190,7 +192,7 @@ def counted(outgoing: OutgoingGroup) -> Group:
 
 
 def test_state_folded_is_the_state_written() -> None:
-    one, two = LogState(GroupBoundary(0, 1), {}), LogState(GroupBoundary(0, 1), {})
+    one, two = LogState.at(Base(), 1), LogState.at(Base(), 1)
     first = group(1, 12, after=0)
     second = group(13, 2, after=1, prev=first.name)
     heads = {row[1]: Head(1, row[7]) for row in rows(1, 14)}
@@ -199,13 +201,12 @@ def test_state_folded_is_the_state_written() -> None:
     two.write(first, rows(1, 12), {})
     two.write(second, rows(13, 2), heads)
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
-    assert one.recent.ids == two.recent.ids
-    assert one.recent.segment() == two.recent.segment()
-    assert one.recent.boundary(13) == GroupBoundary(12, 2)
+    assert one == two
+    assert one.recent.sequence_of(13) == 2
 
 
 def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
-    state = LogState(GroupBoundary(0, 1), {})
+    state = LogState.at(Base(), 1)
     state.fold(counted(group(1, 1, after=0)))
     with pytest.raises(LogDamaged, match="position 2: this event was written after other events"):
         state.fold(counted(group(2, 1, after=1, prev=b"another")))
@@ -213,17 +214,17 @@ def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
 
 def test_state_of_a_checkpoint_goes_on_as_if_it_had_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", 10)
-    state = LogState(GroupBoundary(0, 1), {})
+    state = LogState.at(Base(), 1)
     closed = state.fold(counted(first := group(1, 12, after=0)))
     assert closed is not None
-    again = LogState.load(closed.checkpoint)
+    again = LogState.load("checkpoint", msgspec.msgpack.encode(state))
     for one in (state, again):
         one.fold(counted(group(13, 1, after=1, prev=first.name)))
-    assert (again.position, again.heads, again.segments) == (state.position, state.heads, [(0, 1, 12)])
-    assert closed.segment.last == 12
-    assert again.recent.ids == state.recent.ids == {"e13": 13}
-    assert boundary_before(closed.segment, 7) == GroupBoundary(0, 1)
-    assert list(positions_of("job.7", closed.segment.streams, 0)) == [7]
+    assert again == state
+    assert (again.position, again.segments, again.ids) == (13, [(0, 1, 12)], {"e13": 13})
+    assert closed.last == 12
+    assert closed.sequence_of(7) == 1
+    assert closed.positions_of("job.7", 0) == [7]
 
 
 @given(st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=8), max_size=12))
@@ -232,9 +233,9 @@ def test_every_id_of_every_segment_is_a_candidate_where_it_stands(segments: list
     for number, names in enumerate(segments):
         distinct = [f"{number}.{name}".encode("utf-8", "replace").decode() for name in dict.fromkeys(names)]
         distinct = list(dict.fromkeys(distinct))
-        recent = OpenSegment(after)
-        recent.add(GroupBoundary(after, 1), [("job.a", name) for name in distinct])
-        index.add(recent.segment())
+        segment = IndexSegment(after)
+        segment.add(1, [("job.a", name) for name in distinct])
+        index.add(segment)
         stood.update({name: after + 1 + offset for offset, name in enumerate(distinct)})
         after += len(distinct)
     assert {name: tuple(at) for name, at in index.candidates([*stood, "new"]).items()} == {
@@ -243,15 +244,12 @@ def test_every_id_of_every_segment_is_a_candidate_where_it_stands(segments: list
 
 
 def test_groups_of_recent_events_are_found() -> None:
-    recent = OpenSegment(100)
-    recent.add(GroupBoundary(100, 7), [("job.a", "1"), ("job.b", "2")])
-    recent.add(GroupBoundary(102, 9), [("job.a", "3")])
-    assert [recent.boundary(position) for position in (101, 102, 103)] == [
-        GroupBoundary(100, 7),
-        GroupBoundary(100, 7),
-        GroupBoundary(102, 9),
-    ]
-    assert list(positions_of("job.a", recent.streams, recent.after)) == [101, 103]
+    recent = IndexSegment(100)
+    recent.add(7, [("job.a", "1"), ("job.b", "2")])
+    recent.add(9, [("job.a", "3")])
+    assert [recent.sequence_of(position) for position in (101, 102, 103)] == [7, 7, 9]
+    assert recent.positions_of("job.a", 100) == [101, 103]
+    assert recent.positions_of("job.a", 101) == [103]
 
 
 def _other(active_s: float, *, offline: bool = False) -> dict[str, Any]:

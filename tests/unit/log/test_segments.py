@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import a_fact, a_snapshot
+from tests.builders import a_fact, a_snapshot, a_spec
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable
-from voda.events.envelope import ANY_VERSION
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import JobSubmitted
 from voda.log.archive import copy
 from voda.log.archive.archive import Archive, open_to_add, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
@@ -22,8 +23,9 @@ from voda.log.archive.copy import copy_log, copy_to_folder
 from voda.log.archive.retention import archive_log, behind_snapshots, older_than
 from voda.log.archive.segment import SegmentHeader, header_of, pack_segment
 from voda.log.archive.verify import HashChain, verify_log
+from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.store import Base
+from voda.log.store import PAGE_BYTES, Base
 
 EVENTS = 40
 
@@ -272,6 +274,26 @@ async def test_log_and_archive_are_read_as_one(tmp_path: Path) -> None:
         assert [(await anext(tail)).position for _ in range(18)] == list(range(23, 41))
         await one.append("job.0", ANY_VERSION, [a_fact("next")])
         assert (await anext(tail)).position == 41
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+async def test_page_of_large_events_of_an_archive_is_bounded_in_bytes(tmp_path: Path, *, is_file: bool) -> None:
+    log = await open_store(tmp_path / "voda.db") if is_file else MemoryStore()
+    large = JobSubmitted(spec=a_spec("large", manifest={"padding": "x" * 900_000}))
+    for number in range(24):
+        await log.append("job.large", ANY_VERSION, [Fact(data=large, event_id=f"l{number}", recorded_at=0.0)])
+    await log.append("job.a", ANY_VERSION, [a_fact("small")])
+    await archive_log(log, tmp_path / "a", until=12)
+    one, most = ArchiveBackedStore(log), PAGE_BYTES // 900_000
+    assert await one.page_size(0, 100) == await one.page_size(0, 100, stream="job.large") == most
+    assert await SegmentStore(Archive.open(tmp_path / "a")).page_size(0, 100) == most
+    assert await one.page_size(0, 3) == 3
+    assert await one.page_size(10, 100) == 2 + most, "the archive ends: a page of either"
+    assert await one.page_size(10, 2) == 2
+    assert await one.page_size(0, 50, stream="job.a") == 50
+    small = await one.page_size(24, 500)
+    assert small == 500
+    await one.close()
 
 
 async def test_log_archived_step_by_step_and_read_meanwhile_is_one(tmp_path: Path) -> None:

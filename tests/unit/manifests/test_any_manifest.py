@@ -65,7 +65,7 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
     except InvalidInput:
         return
     assert validated(parsed.spec) is parsed.spec
-    assert parsed.spec.gpus_per_replica >= 1
+    assert parsed.spec.gpus_per_replica >= 0
     for role in ("launcher", "worker", "master"):
         runs = program(parsed.job, role)
         if runs is not None:
@@ -74,7 +74,7 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
     assert failure_policy(parsed.job).backoff_limit >= 0
     if isinstance(parsed.job, PyTorchJob):
         parsed.job.elastic_policy()
-    assert processes_per_replica(parsed.job) >= 1
+    assert processes_per_replica(parsed.job, parsed.spec.gpus_per_replica) >= 1
     warnings = [*parsed.warnings, *local_warnings(parsed)]
     for mpi in (V1, V2):
         with suppress(InvalidInput):

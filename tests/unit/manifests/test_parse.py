@@ -1,5 +1,7 @@
 """What job a manifest comes to, and which field a refusal names."""
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -104,7 +106,7 @@ def test_processes_when_a_worker_runs_two_are_turned_into_workers(
         ({"worker": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}, 2),
         ({"worker": {"resources": {"limits": {"amd.com/gpu": "4"}}}}, 4),
         ({"worker": {"resources": {"requests": {"gpu.intel.com/i915": 2}}}}, 2),
-        ({"worker": {"resources": {"limits": {"cpu": 8, "nvidia.com/gpu": 0}}}}, 1),
+        ({"worker": {"resources": {"limits": {"cpu": 8, "nvidia.com/gpu": 0}}}}, 0),
         ({"worker": {"resources": {"limits": {"cpu": 8}}}, "spec": {"slotsPerWorker": 2}}, 2),
         ({"worker": {"resources": {"limits": {"nvidia.com/gpu": 2}}}, "spec": {"slotsPerWorker": 2}}, 2),
         ({"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "spec": {"slotsPerWorker": 4}}, 1),
@@ -113,6 +115,69 @@ def test_processes_when_a_worker_runs_two_are_turned_into_workers(
 )
 def test_gpus_when_limits_and_slots_are_said_are_those_of_one_worker(changes: dict[str, Any], gpus: int) -> None:
     assert spec_of(an_mpi_job(**changes)).gpus_per_replica == gpus
+
+
+def a_worker(limits: dict[str, Any], *, init: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    manifest = an_mpi_job(worker={"resources": {"limits": limits}})
+    pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["containers"].append({"name": "logs", "resources": {"limits": {"cpu": "250m"}}})
+    pod["initContainers"] = list(init)
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("resource", "limits", "init", "gpus"),
+    [
+        ("huawei.com/Ascend910", {"huawei.com/Ascend910": 8}, [], 8),
+        ("habana.ai/gaudi", {"habana.ai/gaudi": "2"}, [], 2),
+        ("aws.amazon.com/neuron", {"aws.amazon.com/neuron": 16}, [], 16),
+        ("google.com/tpu", {"google.com/tpu": 4, "nvidia.com/gpu": 1}, [], 4),
+        ("cpu", {"cpu": "4"}, [], 5),
+        ("cpu", {"cpu": "1500m"}, [], 2),
+        ("cpu", {}, [], 1),
+        ("nvidia.com/gpu", {"amd.com/gpu": 2}, [], 0),
+        ("nvidia.com/gpu", {"cpu": 8}, [], 0),
+        ("nvidia.com/gpu", {"nvidia.com/gpu": 1}, [{"resources": {"limits": {"nvidia.com/gpu": 2}}}], 2),
+        (
+            "nvidia.com/gpu",
+            {"nvidia.com/gpu": 1},
+            [{"resources": {"limits": {"nvidia.com/gpu": 2}}, "restartPolicy": "Always"}],
+            3,
+        ),
+    ],
+)
+def test_gpus_on_kubernetes_are_what_the_pod_takes_of_the_resource_that_counts_them(
+    resource: str, limits: dict[str, Any], init: list[dict[str, Any]], gpus: int
+) -> None:
+    assert parse(a_worker(limits, init=init), gpu_resource=resource).spec.gpus_per_replica == gpus
+
+
+def test_gpus_of_a_master_alone_are_those_of_every_replica() -> None:
+    manifest = a_torch_job()
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    roles["Master"] = {**copy.deepcopy(roles["Worker"]), "replicas": 1}
+    roles["Master"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 8}}
+    assert parse(manifest, gpu_resource="nvidia.com/gpu").spec.gpus_per_replica == 8
+
+
+def test_gpus_of_a_launcher_are_noted_where_they_are_no_more_than_a_workers() -> None:
+    launcher = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    worker = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    whole = an_mpi_job(launcher=launcher, worker=worker)
+    assert parse(whole, gpu_resource="nvidia.com/gpu").spec.launcher_gpus == 2
+    assert parse(whole, gpu_resource="amd.com/gpu").spec.launcher_gpus == 0
+    assert parse(whole).spec.launcher_gpus == 0
+    with pytest.raises(InvalidField, match=r"^spec.*Launcher.template.spec: asks for 2 nvidia.com/gpu, expected no"):
+        parse(an_mpi_job(launcher=launcher), gpu_resource="nvidia.com/gpu")
+
+
+@pytest.mark.parametrize("amount", ["half", "1.5", "-1", 1025])
+def test_gpus_of_an_init_container_that_are_no_number_are_refused_by_their_path(amount: str | int) -> None:
+    manifest = a_worker({}, init=[{"resources": {"limits": {"habana.ai/gaudi": amount}}}])
+    with pytest.raises(InvalidField) as refused:
+        parse(manifest, gpu_resource="habana.ai/gaudi")
+    path = "spec.mpiReplicaSpecs.Worker.template.spec.initContainers[0].resources.limits[habana.ai/gaudi]"
+    assert refused.value.field == path
 
 
 @pytest.mark.parametrize(

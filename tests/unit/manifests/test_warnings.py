@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.well_known import DEVICE_CLASS
 from voda.domain.errors import InvalidField
 from voda.manifests import replicas
 from voda.manifests.ignored_fields import ANNOTATIONS
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
-from voda.manifests.parse import parse
+from voda.manifests.parse import DEVICE_CLASS, parse
 from voda.programs.program_manifest import INTERPRETER, LAUNCHER, WORKING_DIR
 
 _LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
@@ -153,13 +152,12 @@ def test_annotation_that_is_like_none_is_told_with_all() -> None:
     assert "voda reads voda.dev/min-replicas, " in warning.message
 
 
-def test_parts_of_gpus_and_a_launchers_gpus_when_limited_are_told() -> None:
+def test_parts_of_gpus_when_limited_are_told_on_every_cluster_and_a_launchers_gpus_on_one_machine() -> None:
     worker = {"resources": {"limits": {"elasticgpu.io/gpu-core": 50}}}
     launcher = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-    assert unread(an_mpi_job(worker=worker, launcher=launcher)) == [
-        f"{_LAUNCHER}.containers[0].resources.limits[nvidia.com/gpu]",
-        f"{_WORKER}.containers[0].resources.limits[elasticgpu.io/gpu-core]",
-    ]
+    manifest = an_mpi_job(worker=worker, launcher=launcher)
+    assert unread(manifest) == [f"{_WORKER}.containers[0].resources.limits[elasticgpu.io/gpu-core]"]
+    assert f"{_LAUNCHER}.containers[0].resources.limits[nvidia.com/gpu]" in unmet(manifest)
 
 
 def test_limits_when_they_lie_in_a_config_map_are_told() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
@@ -94,14 +93,21 @@ def test_steady_when_room_is_made_for_a_large_worker_then_not_on_a_node_that_ref
 
 def test_packed_when_copies_are_mapped_then_no_copy_comes_to_a_node_that_refuses_one_of_its_jobs() -> None:
     in_force: Placement = {"a": ("n1",) * 3}
-    job = a_job("a", max_replicas=8, refusals={"n1": FULL}, workers=at("n1", "n1", "n1"))
+    job = a_job("a", max_replicas=8, refusals={"n1": FULL})
     assert placed(in_force, job, replicas={"a": 3}, placer=Packed()) == {"a": ("n2",) * 3}
+
+
+@pytest.mark.parametrize("placer", [Steady(), Packed()])
+def test_placers_when_workers_are_at_work_on_a_node_that_refuses_their_job_then_they_stay(placer: Placer) -> None:
+    in_force: Placement = {"a": ("n1",) * 3, "b": ("n2",)}
+    jobs = [a_job("a", max_replicas=3, refusals={"n1": FULL}, workers=at("n1", "n1", "n1")), a_job("b", max_replicas=4)]
+    assert placed(in_force, *jobs, replicas={"a": 3, "b": 4}, placer=placer) == {"a": ("n1",) * 3, "b": ("n2",) * 4}
 
 
 def test_room_when_nodes_refuse_a_job_then_it_is_that_of_the_others_and_of_workers_at_work() -> None:
     view = a_state(nodes=[a_node("n1"), a_node("n2"), a_node("n3", is_ready=False)])
     job = a_job("a", refusals={"n1": FULL, "n3": FULL, "gone": FULL}, workers={0: "n1"})
-    assert room_for(view, job, view.slots(Gpus(1))) == 4 + 1
+    assert room_for(view, job) == 4 + 1
 
 
 def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:
@@ -157,7 +163,7 @@ def test_steady_when_two_nodes_refuse_some_then_gaps_are_filled_by_the_highest_i
 def test_room_when_a_node_takes_a_number_then_it_is_that_or_what_is_at_work() -> None:
     view = a_state(nodes=[a_node("n1"), a_node("n2")])
     job = a_job("a", refusals={"n1": FULL, "n2": FULL}, fits={"n1": 3, "n2": 0}, workers={0: "n2"})
-    assert room_for(view, job, view.slots(Gpus(1))) == 3 + 1
+    assert room_for(view, job) == 3 + 1
     assert refused_text(largest_refusal(view, job)) == f"n1 takes 3 of its workers: {FULL}; 1 more refuses it"
 
 

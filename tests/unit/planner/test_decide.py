@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import said, sentences, worded
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
-from voda.planner.decide import changes, decide
+from voda.planner.decide import changes
 from voda.planner.resize_cost import without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
@@ -345,7 +346,8 @@ def test_decide_when_nodes_refuse_part_of_a_share_then_the_policy_hands_it_to_ot
 
 
 def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_not_held_back() -> None:
-    jobs = [a_job("full", workers={0: "n1"}), a_job("a", refusals={"n2": "a taint"}), a_job("b", submitted_at=1.0)]
+    full = a_job("full", workers={0: "n1"}, refusals={"n2": "a taint"})
+    jobs = [full, a_job("a", refusals={"n2": "a taint"}, submitted_at=0.5), a_job("b", submitted_at=1.0)]
     nodes = [a_node("n1", gpus=1), a_node("n2", gpus=1)]
     plan = decide(a_state(jobs=jobs, nodes=nodes, placement={"full": ("n1",)}), ElasticFifo(), Steady(), 5.0, cause="x")
     assert plan.placement == {"full": ("n1",), "b": ("n2",)}

@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import said, sentences
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job
 from voda.domain.job_array import ArrayTask
 from voda.domain.reasons.holds import NextTry
 from voda.domain.reasons.outcomes import Waits
+from voda.domain.reasons.requests import NotCompleted, Requested
 from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.eligibility import eligible_view, held_jobs, next_retry_at
 from voda.policies import POLICIES
 
@@ -45,7 +46,7 @@ def test_job_is_held_while_it_waits_for_another_and_says_for_which() -> None:
 
 
 def test_job_whose_dependency_cannot_be_met_says_why_until_it_is_canceled() -> None:
-    job = a_job("z", waits_for=(after("a"),), unsatisfiable="a failed")
+    job = a_job("z", waits_for=(after("a"),), unsatisfiable=NotCompleted(job="a"))
     assert sentences(held_jobs(a_state(jobs=[job], nodes=[a_node()]), NOW)) == {"z": "waits in vain: a failed"}
 
 
@@ -75,7 +76,7 @@ def test_task_in_the_plan_has_its_place_before_its_workers_start() -> None:
     }
 
 
-@pytest.mark.parametrize("stopping", [{"is_canceling": True}, {"waits_for": (after("a"),)}, {"halt_reason": "halted"}])
+@pytest.mark.parametrize("stopping", [{"is_canceling": True}, {"waits_for": (after("a"),)}, {"halt": Requested()}])
 def test_task_that_is_being_stopped_gives_its_place_away_once_its_workers_are_gone(stopping: dict[str, Any]) -> None:
     others = [a_task(1, workers={0: "n1"}), a_task(2), a_task(3)]
     assert {"sweep-2", "sweep-3"} <= held(a_task(0, workers={0: "n1"}, **stopping), *others)
@@ -83,7 +84,7 @@ def test_task_that_is_being_stopped_gives_its_place_away_once_its_workers_are_go
 
 
 def test_array_when_more_tasks_are_being_stopped_than_its_bound_allows_begins_no_other() -> None:
-    stopping = [a_task(index, at_once=1, workers={0: "n1"}, halt_reason="halted") for index in range(2)]
+    stopping = [a_task(index, at_once=1, workers={0: "n1"}, halt=Requested()) for index in range(2)]
     assert held(*stopping, *[a_task(index, at_once=1) for index in (2, 3)]) == {f"sweep-{index}" for index in range(4)}
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import said, sentences
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.feasibility import shortfall
 from voda.policies import POLICIES
 

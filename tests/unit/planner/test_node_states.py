@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from tests.decisions import decide
 from tests.reasons import said
 from voda.domain.job import Job
 from voda.domain.plan import Placement
+from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState, mostly_silent
 from voda.events.types import (
     AnyFact,
@@ -24,7 +26,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.node_states import grace_ends_at
 from voda.policies import POLICIES
 from voda.projections.live import Live
@@ -69,10 +70,10 @@ def test_workers_on_a_cordoned_node_stay_and_those_on_a_draining_one_move(placer
 def test_job_that_waits_is_told_which_nodes_are_drained() -> None:
     drained = a_view(nodes=1, is_draining=True)
     for names, which in ((("n1",), "n1 is"), (("n1", "n2", "n3", "n4", "n5"), "n1, n2, n3 and 2 more are")):
-        view = replace(drained, drains=dict.fromkeys(names, "drained by ada"))
+        view = replace(drained, drains=dict.fromkeys(names, Requested(by="ada")))
         plan = decide(view, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
         assert said(plan.reasons["a"]).endswith(f"; {which} drained")
-    roomy = replace(a_view(nodes=2, is_draining=True), drains={"n1": "drained by ada"})
+    roomy = replace(a_view(nodes=2, is_draining=True), drains={"n1": Requested(by="ada")})
     plan = decide(roomy, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
     assert plan.placement == {"a": ("n2", "n2")}
     assert "drained" not in said(plan.reasons["a"])

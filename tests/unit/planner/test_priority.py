@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import said
 from tests.views import with_priorities
 from voda.domain.job import Job
@@ -16,7 +17,6 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.settings import Settings
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.priority import place as placed_by_priority
 from voda.policies import POLICIES
 

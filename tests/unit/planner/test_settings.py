@@ -5,12 +5,12 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import worded
 from voda.domain.plan import Allocation
 from voda.domain.settings import Settings
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 
 
 class Two:

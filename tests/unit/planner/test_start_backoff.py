@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from tests.decisions import decide
 from tests.reasons import said
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.requests import Requested
+from voda.domain.reasons.stalls import Attaching
 from voda.domain.settings import Settings
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
@@ -35,7 +38,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import POLICIES
 from voda.projections.live import Live
@@ -163,7 +165,7 @@ def test_time_counts_anew_under_a_new_leader() -> None:
 
 def test_halted_canceled_and_running_jobs_are_not_overdue() -> None:
     working = rigid("a", workers=dict.fromkeys(range(4), "n1"))
-    for job in (rigid("a", halt_reason="halted"), rigid("a", is_canceling=True), working):
+    for job in (rigid("a", halt=Requested()), rigid("a", is_canceling=True), working):
         assert overdue(a_view(job), 1e9) == []
 
 
@@ -333,3 +335,13 @@ def test_others_get_as_much_as_if_the_stuck_jobs_were_not_there(view: ClusterSta
         job_id: alone.replicas.get(job_id, 0) for job_id in others
     }
     assert plan.reasons.keys() == view.jobs.keys()
+
+
+def test_job_whose_devices_are_being_attached_is_overdue_only_after_kube_scheduler_has_waited_for_them() -> None:
+    reason = Attaching(worker=0, node="n1", conditions=("fabric/attached",))
+    view = a_view(rigid("a", obstacle=Obstacle(reason, NOW, 0)))
+    due_at = NOW + 600.0 + view.settings.start_timeout_s
+    assert overdue_at(view, NOW) == due_at
+    assert overdue(view, due_at - 1.0) == []
+    [fact] = overdue(view, due_at)
+    assert (fact.reason, fact.at_work) == (reason, 0)

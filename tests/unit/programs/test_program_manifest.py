@@ -69,7 +69,7 @@ def test_manifest_when_parsed_has_the_numbers_that_it_was_made_of(job: ProgramJo
     parsed = parse(program_manifest(job))
     spec = parsed.spec
     assert (spec.min_replicas, spec.max_replicas, spec.requested_replicas) == (job.least, job.most, job.least)
-    assert spec.gpus_per_replica == max(job.gpus_per_worker, 1)
+    assert spec.gpus_per_replica == job.gpus_per_worker
     assert failure_policy(parsed.job).active_deadline_s == (job.time_limit_s or None)
     assert not parsed.warnings
 

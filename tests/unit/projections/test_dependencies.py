@@ -3,6 +3,7 @@
 from tests.builders import Log, a_spec
 from voda.domain.dependency import Condition, Dependency
 from voda.domain.job_array import ArrayTask
+from voda.events.request_text import cancel_text
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -49,6 +50,11 @@ def folded(*facts: AnyFact) -> LiveCluster:
     return live
 
 
+def unmet(live: LiveCluster) -> dict[str, str]:
+    """Return why dependencies of jobs can no longer be met, in words."""
+    return {job_id: cancel_text(why) for job_id, why in live.unsatisfiable("default").items()}
+
+
 def waits_for(live: LiveCluster, job_id: str = "z") -> list[str]:
     found = live.job(job_id)
     assert found is not None, f"{job_id} is live"
@@ -63,7 +69,7 @@ def test_job_waits_until_the_other_has_completed() -> None:
     facts = [job("a"), job("z", on("a"))]
     assert waits_for(folded(*facts)) == ["a"]
     live = folded(*facts, JobCompleted(job_id="a"))
-    assert (waits_for(live), live.unsatisfiable("default")) == ([], {})
+    assert (waits_for(live), unmet(live)) == ([], {})
 
 
 def test_job_waits_for_all_of_several() -> None:
@@ -74,12 +80,12 @@ def test_job_waits_for_all_of_several() -> None:
 
 def test_job_after_one_that_failed_waits_in_vain_unless_any_end_will_do() -> None:
     live = folded(job("a"), job("z", on("a")), job("y", on("a", "any")), failed("a"))
-    assert (live.unsatisfiable("default"), waits_for(live, "y")) == ({"z": "a failed"}, [])
+    assert (unmet(live), waits_for(live, "y")) == ({"z": "a failed"}, [])
 
 
 def test_job_after_one_that_was_canceled_waits_in_vain() -> None:
     live = folded(job("a"), job("z", on("a")), JobCanceled(job_id="a"))
-    assert live.unsatisfiable("default") == {"z": "a was canceled"}
+    assert unmet(live) == {"z": "a was canceled"}
 
 
 def test_job_waits_for_another_pool_which_is_told() -> None:
@@ -95,17 +101,17 @@ def test_other_that_ended_while_the_job_was_being_submitted_is_no_dependency() -
     live = folded(job("a"), JobCompleted(job_id="a"), job("z", on("a")))
     assert waits_for(live) == []
     live = folded(job("a"), failed("a"), job("z", on("a")), job("y", on("a", "any")))
-    assert (live.unsatisfiable("default"), waits_for(live, "y")) == ({"z": "a failed"}, [])
+    assert (unmet(live), waits_for(live, "y")) == ({"z": "a failed"}, [])
 
 
 def test_dependency_that_was_met_at_submit_is_none() -> None:
     live = folded(job("z", on("long-ago", is_met=True)))
-    assert (waits_for(live), live.unsatisfiable("default")) == ([], {})
+    assert (waits_for(live), unmet(live)) == ([], {})
 
 
 def test_dependency_on_a_job_that_nobody_knows_cannot_be_met() -> None:
     live = folded(job("z", on("nobody")), job("y", on("nobody", "any")))
-    assert live.unsatisfiable("default") == {"z": "nobody ended too long ago to know how"}
+    assert unmet(live) == {"z": "nobody ended too long ago to know how"}
     assert waits_for(live, "y") == []
 
 
@@ -120,10 +126,10 @@ def test_job_waits_for_every_task_of_an_array() -> None:
 def test_job_after_an_array_waits_in_vain_from_the_first_task_that_fails() -> None:
     facts = [*sweep(), job("z", on("sweep-0", array="sweep")), job("y", on("sweep-0", "any", array="sweep"))]
     live = folded(*facts, JobCompleted(job_id="sweep-0"), failed("sweep-1"))
-    assert live.unsatisfiable("default") == {"z": "sweep-1 failed, of array sweep"}
+    assert unmet(live) == {"z": "sweep-1 failed, of array sweep"}
     assert waits_for(live, "y") == ["array sweep"]
     live = folded(*facts, failed("sweep-1"), JobCanceled(job_id="sweep-2"), JobCompleted(job_id="sweep-0"))
-    assert (live.unsatisfiable("default"), waits_for(live, "y")) == ({"z": "sweep-1 failed, of array sweep"}, [])
+    assert (unmet(live), waits_for(live, "y")) == ({"z": "sweep-1 failed, of array sweep"}, [])
 
 
 def test_array_ends_only_when_all_of_its_tasks_were_seen_and_ended() -> None:
@@ -149,20 +155,20 @@ def test_arrays_whose_tasks_never_come_are_bounded() -> None:
         live.apply(log.add(JobSubmitted(spec=a_spec(f"a{number}", array=task)), at=1))
         if not number:
             live.apply(log.add(job("z", on("a0", array="a")), at=1))
-        assert live.unsatisfiable("default") == {}
+        assert unmet(live) == {}
         live.apply(log.add(JobCompleted(job_id=f"a{number}"), at=1))
-    assert live.unsatisfiable("default") == {"z": "not all tasks came, of array a"}
+    assert unmet(live) == {"z": "not all tasks came, of array a"}
     assert (live.array("a0"), live.array("a1") is None) == (None, False)
 
 
 def test_job_submitted_after_a_task_failed_waits_in_vain() -> None:
     live = folded(*sweep(), failed("sweep-1"), job("z", on("sweep-0", array="sweep")))
-    assert live.unsatisfiable("default") == {"z": "sweep-1 failed, of array sweep"}
+    assert unmet(live) == {"z": "sweep-1 failed, of array sweep"}
 
 
 def test_job_that_waits_in_vain_and_ends_is_forgotten() -> None:
     live = folded(job("a"), job("z", on("a")), failed("a"), JobCanceled(job_id="z"))
-    assert (live.unsatisfiable("default"), live.job("z")) == ({}, None)
+    assert (unmet(live), live.job("z")) == ({}, None)
 
 
 def test_job_gets_a_new_reason_once_its_dependencies_are_met() -> None:
@@ -181,5 +187,5 @@ def test_array_awaits_the_tasks_that_were_not_submitted_until_it_is_canceled() -
 
 def test_job_when_several_of_its_dependencies_failed_says_so_of_the_first_that_it_names() -> None:
     waiting = [job("alpha"), job("train"), job("z", on("alpha"), on("train"))]
-    assert folded(*waiting, failed("train")).unsatisfiable("default") == {"z": "train failed"}
-    assert folded(*waiting, failed("train"), failed("alpha")).unsatisfiable("default") == {"z": "alpha failed"}
+    assert unmet(folded(*waiting, failed("train"))) == {"z": "train failed"}
+    assert unmet(folded(*waiting, failed("train"), failed("alpha"))) == {"z": "alpha failed"}

@@ -1,5 +1,6 @@
 """The job_registry: what users see of each job, that it says what decisions and statistics say, and what it forgets."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,9 +9,12 @@ from msgspec.structs import replace
 from tests.builders import Log, a_spec
 from tests.manifests import a_torch_job
 from tests.reasons import said, worded
+from voda.domain.gpus import Gpus
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
+from voda.domain.node import PodNeeds
 from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -35,12 +39,12 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections import job_registry as job_registry_module
 from voda.projections.history import FinishedJob, History
-from voda.projections.job_record import JobRecord
-from voda.projections.job_registry import JobRegistry
+from voda.projections.job_record import MOST_METRICS, JobRecord
+from voda.projections.job_registry import EndedJobs, JobRegistry
 from voda.projections.live import LiveCluster
 from voda.projections.usage import Usage, UsageRow
+from voda.timetravel.job_reports import newest_reports
 
 
 def folded(log: Log, job_registry: JobRegistry | None = None) -> JobRegistry:
@@ -96,7 +100,7 @@ def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
     assert (record.job.first_started_at, record.resizes, record.job.workers, record.revision) == (10, 0, {0: "n1"}, 6)
     assert (record.job.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
     assert record.metrics == {"loss": 0.5, "accuracy": 0.9}
-    assert [(one.epochs_done, one.workers) for one in record.reports] == [(1, 2), (2, 1)]
+    assert [(one.epochs_done, one.workers) for one in newest_reports(log.events)] == [(1, 2), (2, 1)]
     log.add(JobCompleted(job_id="a"), at=30)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=31)
     record = the(log)
@@ -173,7 +177,7 @@ def test_interruption_is_what_took_the_workers_and_preemption_only_a_plan_that_r
 def test_job_that_failed_or_was_canceled_says_why() -> None:
     log = a_submitted_job()
     log.add(JobSubmitted(spec=a_spec("b")), at=1)
-    log.add(JobCancelRequested(job_id="b", reason="not needed"), at=2)
+    log.add(JobCancelRequested(job_id="b", reason=Requested(text="not needed")), at=2)
     assert the(log, "b").is_canceling
     log.add(JobFailed(job_id="a", reason="out of memory"), at=3)
     log.add(JobCanceled(job_id="b"), at=3)
@@ -197,19 +201,19 @@ def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
 
 def test_action_that_failed_is_counted_and_told() -> None:
     log = a_submitted_job()
-    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=7)
+    log.add(ActionFailed(job_id="a", action="start", error="no such command", retry_at=9.0), at=7)
     record = the(log)
-    assert (record.job.failures, record.last_error, record.last_error_at) == (1, "start: no such command", 7)
+    assert (record.job.failures, record.last_error, record.action_retry_at) == (1, "start: no such command", 9.0)
 
 
 def test_error_of_an_action_holds_up_a_job_until_it_succeeds_or_another_plan_changes_the_job() -> None:
     log = a_submitted_job(max_replicas=3)
     log.add(a_plan(1, 1, placed={"a": ("n1",)}), at=1)
-    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=2)
-    assert the(log).obstacle == "start: no such command"
+    log.add(ActionFailed(job_id="a", action="start", error="no such command", retry_at=4.0), at=2)
+    assert (the(log).obstacle, the(log).retry_at) == ("start: no such command", 4.0)
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=3)
     log.add(exits("failed", 0), at=4)
-    assert (the(log).last_error, the(log).obstacle) == ("", "")
+    assert (the(log).last_error, the(log).obstacle, the(log).retry_at) == ("", "", None)
     log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=5)
     log.add(a_plan(2, 5, placed={"a": ("n2", "n2")}), at=6)
     assert the(log).obstacle == ""
@@ -395,7 +399,7 @@ def test_live_jobs_are_counted_by_user() -> None:
     log.add(JobCompleted(job_id="a"), at=2)
     log.add(JobCompleted(job_id="a"), at=3)
     job_registry = folded(log)
-    assert (job_registry.live_count("ann"), job_registry.live_count("bob")) == (1, 0)
+    assert (job_registry.live.jobs("ann"), job_registry.live.jobs("bob")) == (1, 0)
 
 
 def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
@@ -426,12 +430,27 @@ def test_forgotten_jobs_are_known_and_their_submissions_are_found() -> None:
     assert again.dump() == job_registry.dump()
 
 
-def test_reports_when_there_are_many_are_the_newest_thousand() -> None:
+def test_record_of_a_job_that_reports_grows_by_a_few_positions_and_no_metrics() -> None:
+    def size_after(reports: int) -> int:
+        log = a_submitted_job()
+        for number in range(reports):
+            metrics = {f"{number}-{one}-{'x' * 190}": 1.0 for one in range(MOST_METRICS)}
+            log.add(JobProgressed(job_id="a", epochs_done=number, workers=1, metrics=metrics), at=number)
+        return len(msgspec.msgpack.encode(the(log)))
+
+    assert size_after(120) < size_after(1) + 200 < 10_000
+
+
+def test_latest_metrics_stay_within_the_bounds_of_a_report_those_reported_last_first() -> None:
     log = a_submitted_job()
-    for epoch in range(1, 1_102):
-        log.add(JobProgressed(job_id="a", epochs_done=epoch, workers=1), at=epoch)
-    reports = the(log).reports
-    assert (len(reports), reports[0].epochs_done, reports[-1].epochs_done) == (1_000, 102, 1_101)
+    for number in range(3 * MOST_METRICS):
+        log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, metrics={f"m{number}": float(number)}), at=1)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, metrics={"m200": 0.5}), at=2)
+    assert the(log).metrics == {f"m{number}": float(number) for number in range(200, 300)} | {"m200": 0.5}
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, metrics={"y" * 8_000: 1.0, "z": 2.0}), at=3)
+    assert list(the(log).metrics) == [*(f"m{number}" for number in range(286, 300)), "y" * 8_000, "z"]
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, metrics={"a": 1.0, "b" * 9_000: 2.0}), at=4)
+    assert the(log).metrics == {"a": 1.0}
 
 
 def test_programs_that_fail_are_counted_and_the_last_is_kept() -> None:
@@ -530,7 +549,7 @@ def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
         job_registry.apply(event)
         jobs, plan = live.jobs("default"), live.plan("default")
         assert {job_id: record.job for job_id, record in job_registry.jobs().items() if record.is_live} == jobs
-        assert job_registry.live_count("u") == len(jobs)
+        assert job_registry.live.jobs("u") == len(jobs)
         for job_id in jobs:
             record = job_registry.job(job_id)
             assert record is not None
@@ -573,7 +592,7 @@ def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> 
     for event in log.events[cut:]:
         tail.apply(event)
     assert tail.dump() == whole.dump()
-    assert tail.live_count("u") == whole.live_count("u")
+    assert tail.live.users() == whole.live.users()
     assert tail.live_named("default", "n") == whole.live_named("default", "n")
     assert [tail.is_known(job_id) for job_id in "abc"] == [whole.is_known(job_id) for job_id in "abc"]
 
@@ -590,8 +609,8 @@ def test_reason_is_that_of_the_last_plan_that_gave_one_until_one_releases_the_jo
     assert said(the(log).reason) == "b goes first"
 
 
-@pytest.mark.parametrize(("reason", "shown"), [("halted by ada", "halted by ada"), ("", "halted")])
-def test_job_when_halted_says_why(reason: str, shown: str) -> None:
+@pytest.mark.parametrize(("reason", "shown"), [(Requested(by="ada"), "halted by ada"), (Requested(), "halted")])
+def test_job_when_halted_says_why(reason: Requested, shown: str) -> None:
     log = a_submitted_job()
     log.add(JobHaltRequested(job_id="a", reason=reason), at=1)
     assert (the(log).is_halted, the(log).explanation) == (True, shown)
@@ -622,9 +641,9 @@ def test_job_that_has_ended_is_changed_by_the_exits_of_its_last_workers() -> Non
 
 def test_epoch_into_which_a_change_fell_is_no_time_of_an_epoch_and_the_next_one_is() -> None:
     def reported(at: float, epoch_s: float) -> list[float | None]:
-        done = 1 + len(the(log).packed)
+        done = 1 + the(log).reports.count
         log.add(JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=epoch_s, is_raw=True), at=at)
-        return [the(log).epoch_s, the(log).reports[-1].epoch_s]
+        return [the(log).epoch_s, newest_reports(log.events)[-1].epoch_s]
 
     log = a_submitted_job(max_replicas=2)
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
@@ -633,6 +652,21 @@ def test_epoch_into_which_a_change_fell_is_no_time_of_an_epoch_and_the_next_one_
     assert reported(160, 90.0) == [70.0, None]
     # The change came before the last report: this epoch began after it, whatever its clock says.
     assert reported(200, 80.0) == [80.0, 80.0]
+
+
+@pytest.mark.parametrize("changed_at", [210, 240])
+def test_epoch_with_a_report_and_a_change_in_it_has_no_time(changed_at: float) -> None:
+    log = a_submitted_job(max_replicas=2)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=100.0, is_raw=True), at=100)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=changed_at)
+    for done, at in ((1.6, changed_at + 10), (1.9, changed_at + 70)):
+        log.add(JobProgressed(job_id="a", epochs_done=done, workers=2, samples_per_s=9.0), at=at)
+    log.add(JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=200.0, is_raw=True), at=320)
+    assert the(log).epoch_s == 100.0
+    assert newest_reports(log.events)[-1].epoch_s is None
+    log.add(JobProgressed(job_id="a", epochs_done=3, workers=2, epoch_s=60.0, is_raw=True), at=380)
+    assert (the(log).epoch_s, newest_reports(log.events)[-1].epoch_s) == (60.0, 60.0)
 
 
 def test_error_of_a_large_job_is_over_once_all_planned_workers_have_started() -> None:
@@ -720,24 +754,34 @@ def test_job_that_waits_already_is_not_changed_by_the_first_plan_that_considers_
     assert the(log).phase == Phase.WAITING
 
 
-def test_reports_of_ended_jobs_are_forgotten_beyond_a_bound_those_of_the_first_end_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(job_registry_module, "_MOST_ENDED_REPORTS", 3)
-    log, counts = Log(), {"a": 2, "none": 0, "b": 1, "c": 1}
-    for job_id, count in counts.items():
-        log.add(JobSubmitted(spec=a_spec(job_id)), at=0)
-        for done in range(count):
-            log.add(JobProgressed(job_id=job_id, epochs_done=done + 1, workers=1), at=1)
+def test_ended_jobs_when_too_many_are_forgotten_of_the_user_who_has_most() -> None:
+    log, registry = Log(), JobRegistry(most_ended=4)
+    for job_id, user in (("a1", "ann"), ("a2", "ann"), ("b1", "bob"), ("b2", "bob"), ("b3", "bob"), ("b4", "bob")):
+        log.add(JobSubmitted(spec=a_spec(job_id, user=user)), at=0)
+        log.add(JobCompleted(job_id=job_id), at=1)
+    assert list(folded(log, registry).jobs()) == ["a1", "a2", "b3", "b4"]
+    again = JobRegistry(most_ended=4)
+    again.load(registry.dump())
+    more = [log.add(fact, at=2) for fact in (JobSubmitted(spec=a_spec("a3", user="ann")), JobCompleted(job_id="a3"))]
+    for one in (registry, again):
+        for event in more:
+            one.apply(event)
+    assert list(again.jobs()) == list(registry.jobs()) == ["a2", "b3", "b4", "a3"]
+    assert again.dump() == registry.dump()
 
-    def left() -> dict[str, int]:
-        return {job_id: len(record.packed) for job_id, record in folded(log).jobs().items()}
 
-    for job_id in ("a", "none", "b"):
-        log.add(JobCompleted(job_id=job_id), at=2)
-    assert left() == counts
-    log.add(JobCompleted(job_id="c"), at=3)
-    assert left() == {**counts, "a": 0}
+def test_ended_jobs_when_too_large_together_are_forgotten_of_the_user_who_has_most() -> None:
+    log, registry = Log(), JobRegistry(most_ended_bytes=20_000)
+    large = {f"key-{number}": "v" * 60 for number in range(50)}
+    for number in range(12):
+        user = "bob" if number else "ann"
+        log.add(JobSubmitted(spec=a_spec(f"j{number}", user=user, labels=large if number else {})), at=0)
+        log.add(JobCompleted(job_id=f"j{number}"), at=1)
+    left = folded(log, registry).jobs()
+    assert 3 <= len(left) <= 6
+    assert list(left) == ["j0", *(f"j{number}" for number in range(13 - len(left), 12))]
+    assert sum(len(msgspec.msgpack.encode(record)) for record in left.values()) <= 20_000
+    assert registry.is_known("j1")
 
 
 def test_record_says_what_starts_the_job_and_nothing_where_no_manifest_does() -> None:
@@ -746,3 +790,26 @@ def test_record_says_what_starts_the_job_and_nothing_where_no_manifest_does() ->
     for unreadable in (None, {}, {"kind": "PyTorchJob", "spec": 3}):
         assert the(a_submitted_job(kind="PyTorchJob", manifest=unreadable)).launcher == ""
     assert the(a_submitted_job(kind="Sweep", manifest=manifest)).launcher == ""
+
+
+def test_only_job_of_a_user_is_remembered_before_the_many_of_another() -> None:
+    ended = EndedJobs(100, 1_000)
+    for number in range(10):
+        ended.add("ann", f"a{number}", 65)
+    ended.add("bob", "b", 700)
+    forgotten = []
+    for job_id in ended.surplus():
+        forgotten.append(job_id)
+        ended.remove("bob" if job_id == "b" else "ann", job_id)
+    assert forgotten == [f"a{number}" for number in range(6)]
+
+
+def test_needs_that_a_job_is_given_later_count_among_the_bytes_of_its_user() -> None:
+    log, registry = Log(), JobRegistry()
+    registry.apply(log.add(JobSubmitted(spec=a_spec("a", user="ann")), at=0))
+    before = registry.live.bytes("ann")
+    needs = PodNeeds(selector={f"label-{number}": "x" * 60 for number in range(100)})
+    registry.apply(log.add(JobChanged(job_id="a", gpus_per_replica=Gpus(2), needs=needs), at=1))
+    assert registry.live.bytes("ann") - before >= len(msgspec.json.encode(needs)) - 10
+    registry.apply(log.add(JobCanceled(job_id="a"), at=2))
+    assert (registry.live.bytes("ann"), registry.live.jobs("ann")) == (0, 0)

@@ -24,6 +24,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.learning import Learning
+from voda.projections.measurements import Categories
 
 SETTINGS = Settings(resize_cost_s=60.0, span_penalty=0.1)
 AMDAHL = {1: 100.0, 2: 60.0, 3: 140 / 3, 4: 40.0, 8: 30.0}
@@ -90,6 +91,69 @@ def test_new_job_when_its_category_is_known_starts_with_its_history() -> None:
     assert estimate.speedup == pytest.approx((0, 1, 100 / 60, (100 / 60 + 2.5) / 2, 2.5))
     assert estimate.remaining_s == pytest.approx(1000.0)
     assert not estimate.is_assumed
+
+
+def of_users(**jobs: str) -> Log:
+    """Return the log of jobs of one category, job id -> user."""
+    log = Log()
+    for job_id, user in jobs.items():
+        spec = a_spec(job_id, category="resnet", max_replicas=8, epochs=50, user=user)
+        log.add(JobSubmitted(spec=spec), at=0)
+    return log
+
+
+def test_job_when_another_user_reports_under_the_name_of_its_category_is_estimated_as_before() -> None:
+    log = of_users(a="ada", b="bob")
+    report(log, [1, 2], job_id="a")
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=2000)
+    before = asked(folded(log.events), "next", user="ada")
+    report(log, [1, 2, 4, 8], job_id="b", times=9e6, at=3000)
+    learning = folded(log.events)
+    assert asked(learning, "next", user="ada") == before
+    assert asked(learning, "next", user="bob").remaining_s == pytest.approx(9e6 * before.remaining_s)
+
+
+def test_job_of_a_user_who_reported_nothing_yet_starts_with_what_others_reported() -> None:
+    log = of_users(a="ada", b="bob")
+    report(log, [1, 2], job_id="a")
+    learning = folded(log.events)
+    assert asked(learning, "b", user="bob").remaining_s == pytest.approx(5000)
+    assert asked(learning, "next", user="cleo").remaining_s == pytest.approx(5000)
+    report(log, [1], job_id="b", times=2.0, at=3000)
+    assert asked(folded(log.events), "next", user="bob").remaining_s == pytest.approx(10_000)
+
+
+def test_measurements_when_an_admin_says_so_are_shared_by_all_users() -> None:
+    log, shares = of_users(a="ada", b="bob"), replace(SETTINGS, share_measurements=True)
+    report(log, [1], job_id="a")
+    report(log, [1], job_id="b", times=3.0, at=3000)
+    learning = folded(log.events)
+    estimate = learning.estimate(a_job("next", category="resnet", max_replicas=8, epochs=50, user="ada"), shares)
+    assert estimate.remaining_s == pytest.approx(50 * 200)
+
+
+def test_estimate_when_measurements_come_to_be_shared_is_that_of_who_reads_them_for_the_first_time() -> None:
+    log, shares = of_users(a="ada", b="bob"), replace(SETTINGS, share_measurements=True)
+    report(log, [1], job_id="a")
+    report(log, [1], job_id="b", times=3.0, at=3000)
+    learning, job = folded(log.events), a_job("next", category="resnet", max_replicas=8, epochs=50, user="ada")
+    before = learning.estimate(job, SETTINGS)
+    assert learning.estimate(job, shares) == folded(log.events).estimate(job, shares) != before
+
+
+def test_restart_of_a_job_when_another_user_measured_longer_ones_costs_what_its_own_did() -> None:
+    log = of_users(a="ada", b="bob", c="cleo")
+    for job_id, lost_s in (("a", 7.0), ("b", 5_000.0)):
+        log.add(WorkerStarted(job_id=job_id, workers={0: "n1"}), at=0)
+        log.add(JobProgressed(job_id=job_id, epochs_done=1, workers=1, epoch_s=100.0), at=100)
+        log.add(JobProgressed(job_id=job_id, epochs_done=2, workers=1, epoch_s=100.0), at=200)
+        log.add(WorkerExited(job_id=job_id, workers=(0,)), at=200)
+        log.add(WorkerStarted(job_id=job_id, workers={0: "n1"}), at=210)
+        log.add(JobProgressed(job_id=job_id, epochs_done=3, workers=1, epoch_s=100.0), at=310 + lost_s)
+    learning = folded(sorted(log.events, key=lambda event: event.recorded_at))
+    assert asked(learning, "a", user="ada").resize_cost_s == pytest.approx(3.5)
+    assert asked(learning, "b", user="bob").resize_cost_s == pytest.approx(2_500.0)
+    assert asked(learning, "c", user="cleo").resize_cost_s == pytest.approx(1_251.75)
 
 
 def test_job_when_its_epochs_are_longer_than_usual_keeps_the_shape_of_its_category() -> None:
@@ -287,10 +351,117 @@ def test_memory_when_jobs_end_keeps_their_categories_alone() -> None:
     assert folded(log.events)._jobs == {}
 
 
+def test_memory_when_jobs_end_that_reported_nothing_keeps_nothing_of_their_categories() -> None:
+    log, learning = Log(), Learning()
+    for number in range(3):
+        job = a_job(f"j{number}", category=f"c{number}", user="ada")
+        learning.apply(log.add(JobSubmitted(spec=job.spec), at=number))
+        learning.estimate(job, SETTINGS)
+        learning.apply(log.add(JobCanceled(job_id=job.spec.job_id), at=number))
+        # Who asks late has nothing kept either.
+        learning.estimate(job, SETTINGS)
+    assert (learning._members, learning._histories) == ({}, {})
+
+
+def reported(log: Log, number: int, user: str, category: str) -> None:
+    """Let a job of a user report an epoch of 9 s and end."""
+    job_id = f"j{number}"
+    log.add(JobSubmitted(spec=a_spec(job_id, category=category, user=user)), at=number)
+    log.add(JobProgressed(job_id=job_id, epochs_done=1, workers=1, epoch_s=9.0), at=number)
+    log.add(JobCanceled(job_id=job_id), at=number)
+
+
+def epoch_s_of(learning: Learning, user: str, category: str) -> float:
+    job = a_job("new", user=user, category=category, epochs=1)
+    return learning.estimate(job, SETTINGS).remaining_s
+
+
+def test_categories_used_longest_ago_are_forgotten_of_the_user_who_has_too_many() -> None:
+    log = Log()
+    reported(log, 0, "ann", "own")
+    for number in range(1, 9):
+        reported(log, number, "bob", f"c{number}")
+        if number == 7:
+            reported(log, 100, "bob", "c1")
+    learning = Learning(Categories(most_of_user=3, most=100))
+    for event in log.events:
+        learning.apply(event)
+    assert set(learning._categories.dump()) >= {"ann\nown", "bob\nc1", "bob\nc7", "bob\nc8"}
+    assert [key for key in learning._categories.dump() if key.startswith("bob")] == ["bob\nc7", "bob\nc1", "bob\nc8"]
+    assert epoch_s_of(learning, "ann", "own") == pytest.approx(9.0)
+
+
+def test_of_all_categories_whoever_has_most_loses_those_used_longest_ago_and_snapshots_tell_which() -> None:
+    log = Log()
+    reported(log, 0, "ann", "own")
+    for number in range(1, 9):
+        reported(log, number, f"u{number % 2}", f"c{number}")
+    whole, tail = (Learning(Categories(most_of_user=3, most=6)) for _ in range(2))
+    for position, event in enumerate(log.events):
+        whole.apply(event)
+        if position < len(log.events) - 5:
+            tail.apply(event)
+    restored = Learning(Categories(most_of_user=3, most=6))
+    restored.load(tail.dump())
+    for event in log.events[-5:]:
+        restored.apply(event)
+    assert restored.dump() == whole.dump()
+    kept = list(whole._categories.dump())
+    assert len(kept) == 6
+    assert "ann\nown" in kept
+    assert epoch_s_of(whole, "ann", "own") == pytest.approx(9.0)
+
+
+def test_user_with_many_categories_does_not_empty_those_of_all_users_and_a_snapshot_tells_whose_they_are() -> None:
+    log = Log()
+    reported(log, 0, "ann", "own")
+    reported(log, 1, "cat", "bobs")
+    for number in range(2, 100):
+        reported(log, number, "bob", f"c{number}")
+    reported(log, 100, "ann", "c98")
+    reported(log, 101, "bob", "c101")
+    whole, tail, restored = (Learning(Categories(most_of_user=3, most=20)) for _ in range(3))
+    for event in log.events[:-3]:
+        tail.apply(event)
+    restored.load(tail.dump())
+    for learning, events in ((whole, log.events), (restored, log.events[-3:])):
+        for event in events:
+            learning.apply(event)
+    assert list(whole._categories.of_all_users()) == ["own", "bobs", "c99", "c98", "c101"]
+    assert restored.dump() == whole.dump()
+
+
+def test_job_whose_category_is_forgotten_while_it_lives_keeps_its_own_measurements_and_ends() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", user="bob", category="mine", epochs=9)), at=0)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=9.0), at=1)
+    for number in range(1, 5):
+        reported(log, number, "bob", f"c{number}")
+    log.add(JobCompleted(job_id="a"), at=9)
+    learning = Learning(Categories(most_of_user=2, most=4))
+    for event in log.events[:-1]:
+        learning.apply(event)
+    job = a_job("a", user="bob", category="mine", epochs=9, epochs_done=1.0)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(72.0)
+    learning.apply(log.events[-1])
+    assert len(learning._categories.dump()) <= 4
+
+
+def test_sizes_that_a_job_reports_beyond_a_bound_do_not_count() -> None:
+    log = a_log()
+    for workers in range(1, 1_000):
+        log.add(JobProgressed(job_id="a", epochs_done=workers, workers=workers, epoch_s=9.0), at=workers)
+    learning = folded(log.events)
+    assert len(learning._jobs["a"].epochs.points()) == 64
+
+
 job_ids = st.sampled_from(["a", "b", "c"])
 indices = st.integers(0, 3)
 facts = st.one_of(
-    st.builds(JobSubmitted, spec=st.builds(a_spec, job_ids, category=st.sampled_from(["x", "y"]))),
+    st.builds(
+        JobSubmitted,
+        spec=st.builds(a_spec, job_ids, category=st.sampled_from(["x", "y"]), user=st.sampled_from(["", "ada", "bob"])),
+    ),
     st.builds(
         WorkerStarted, job_id=job_ids, workers=st.dictionaries(indices, st.sampled_from(["n1", "n2"]), min_size=1)
     ),
@@ -345,6 +516,24 @@ def test_state_when_loaded_from_a_snapshot_goes_on_as_if_folded_whole(
     assert restored.dump() == whole.dump()
     for job in jobs_of(3.0):
         assert restored.estimate(job, SETTINGS) == whole.estimate(job, SETTINGS)
+
+
+@given(histories, st.data())
+def test_estimates_of_a_pool_when_some_are_kept_are_those_of_every_job(
+    history: Sequence[tuple[Any, float]], data: st.DataObject
+) -> None:
+    learning, fresh, jobs = Learning(), Learning(), {job.spec.job_id: job for job in jobs_of(0.0)}
+    for event in logged(history).events:
+        learning.apply(event)
+        fresh.apply(event)
+        changed = data.draw(st.sampled_from(sorted(jobs)))
+        jobs[changed] = replace(jobs[changed], epochs_done=float(event.position))
+        # Another pool asks for the job, with settings of its own.
+        learning.estimate(jobs[data.draw(st.sampled_from(sorted(jobs)))], Settings(resize_cost_s=5.0))
+        there = {job_id: job for job_id, job in jobs.items() if data.draw(st.booleans())}
+        settings = data.draw(st.sampled_from((SETTINGS, Settings(resize_cost_s=1.0))))
+        expected = {job_id: fresh.estimate(job, settings) for job_id, job in there.items()}
+        assert learning.estimates("pool", there, settings) == expected
 
 
 @given(histories)
@@ -418,7 +607,7 @@ def test_throughput_when_within_the_bounds_tells_growing_epochs_from_slow_ones(
     log = a_log()
     timed(log, done=1, epoch_s=100.0, samples_per_s=samples_per_s)
     timed(log, done=2, epoch_s=200.0, samples_per_s=samples_per_s)
-    assert asked(folded(log.events), epochs=1).remaining_s == pytest.approx(200.0 if is_learned else 150.0)
+    assert asked(folded(log.events), epochs=3).remaining_s == pytest.approx(500.0 if is_learned else 450.0)
 
 
 def test_estimate_when_epochs_grow_at_one_throughput_is_made_anew() -> None:
@@ -427,10 +616,129 @@ def test_estimate_when_epochs_grow_at_one_throughput_is_made_anew() -> None:
     learning = folded(log.events)
     assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 100)
     learning.apply(timed(log, done=2, epoch_s=101.0, samples_per_s=10.0))
-    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 100)
+    assert not learning.changed_materially()
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(100 + 49 * 101)
     learning.apply(timed(log, done=3, epoch_s=200.0, samples_per_s=10.0))
     assert learning.changed_materially()
-    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 200)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(100 + 101 + 48 * 200)
+
+
+def test_new_job_when_first_epochs_of_its_category_are_the_longest_has_the_work_of_each_epoch() -> None:
+    log = a_log()
+    for done, epoch_s in enumerate((1300.0, 400.0, 100.0, 100.0), start=1):
+        timed(log, done=done, epoch_s=epoch_s, samples_per_s=10.0)
+    learning = folded(log.events)
+    for epochs_done, left_s in ((0, 2000), (1, 700), (1.5, 500), (3, 200), (4, 100), (5, 0)):
+        assert asked(learning, "next", epochs=5, done=epochs_done).remaining_s == pytest.approx(left_s)
+
+
+def test_job_when_its_epochs_are_longer_than_those_of_its_category_has_so_much_more_left() -> None:
+    log = a_log("a", "b")
+    for done, epoch_s in enumerate((1300.0, 100.0, 100.0), start=1):
+        for _ in range(40):
+            timed(log, done=done, epoch_s=epoch_s, samples_per_s=10.0)
+    fact = JobProgressed(job_id="b", epochs_done=1, workers=1, epoch_s=2600.0, samples_per_s=10.0)
+    log.add(fact, at=9000)
+    learning = folded(log.events)
+    assert asked(learning, "b", epochs=10, done=1).remaining_s == pytest.approx(2 * 9 * 100, rel=0.03)
+    assert asked(learning, "next", epochs=10, done=1).remaining_s == pytest.approx(9 * 100, rel=0.03)
+
+
+def test_job_that_tells_its_throughput_within_an_epoch_is_known_to_scale_and_not_how_long_it_takes() -> None:
+    log = a_log()
+    for done, workers, samples_per_s in ((0.2, 1, 10.0), (0.4, 2, 16.0)):
+        fact = JobProgressed(job_id="a", epochs_done=done, workers=workers, samples_per_s=samples_per_s)
+        log.add(fact, at=1000 * done)
+    estimate = asked(folded(log.events), done=0.4)
+    assert estimate.speedup[:3] == pytest.approx((0, 1, 1.6))
+    assert not estimate.is_assumed
+    assert estimate.remaining_s == math.inf
+
+
+def test_category_when_some_jobs_tell_their_throughput_and_others_do_not_knows_both() -> None:
+    log = a_log("a", "b")
+    report(log, [1, 2], job_id="b")
+    timed(log, done=1, epoch_s=50.0, samples_per_s=10.0)
+    learning = folded(log.events)
+    assert asked(learning, "next").remaining_s == pytest.approx(50 * 50)
+    assert asked(learning, "b", done=2).remaining_s == pytest.approx(48 * 100), "b goes on as it has reported"
+
+
+def test_category_when_one_job_tells_a_throughput_and_no_epoch_keeps_what_was_known() -> None:
+    log = a_log("a", "b")
+    report(log, [1, 2], job_id="b")
+    before = asked(folded(log.events), "next")
+    log.add(JobProgressed(job_id="a", epochs_done=0.001, workers=1, samples_per_s=50.0), at=5000)
+    learning = folded(log.events)
+    assert asked(learning, "next") == before
+    assert asked(learning, "a") == before
+    log.add(JobCompleted(job_id="a"), at=6000)
+    assert asked(folded(log.events), "next") == before
+
+
+def test_job_that_tells_nothing_but_its_throughput_is_resized_and_ends() -> None:
+    log = a_log()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    for done, workers, samples_per_s in ((0.5, 1, 50.0), (1.0, 1, 50.0), (1.5, 2, 90.0)):
+        if workers == 2:
+            log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=1100)
+        fact = JobProgressed(job_id="a", epochs_done=done, workers=workers, samples_per_s=samples_per_s)
+        log.add(fact, at=1000 * done)
+    assert asked(folded(log.events)).speedup[:3] == pytest.approx((0, 1, 1.8))
+    log.add(JobCompleted(job_id="a"), at=9000)
+    assert folded(log.events).accuracy() == {}
+
+
+def test_job_whose_category_counted_epochs_ends_after_one_report_of_throughput() -> None:
+    log = a_log("b")
+    report(log, [1, 2], job_id="b")
+    log.add(JobSubmitted(spec=a_spec("a", category="resnet", max_replicas=8, epochs=50)), at=2000)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, samples_per_s=50.0), at=3000)
+    log.add(JobCompleted(job_id="a"), at=9000)
+    assert folded(log.events).accuracy() == {}
+
+
+def test_work_of_a_part_of_an_epoch_is_not_that_of_the_epoch() -> None:
+    log = a_log()
+    for done in (0.5, 1.0):
+        fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=100.0 * done, samples_per_s=10.0)
+        log.add(fact, at=1000 * done)
+    assert asked(folded(log.events), epochs=2).remaining_s == pytest.approx(2 * 100)
+
+
+def test_job_when_measurements_are_shared_is_as_much_longer_as_it_is_than_those_of_all() -> None:
+    log, shares = of_users(a="ada", b="bob", next="ada"), replace(SETTINGS, share_measurements=True)
+    for job_id, samples_per_s in (("a", 100.0), ("b", 10.0), ("next", 100.0)):
+        fact = JobProgressed(job_id=job_id, epochs_done=1, workers=1, epoch_s=100.0, samples_per_s=samples_per_s)
+        log.add(fact, at=1000)
+    job = a_job("next", category="resnet", max_replicas=8, epochs=10, user="ada", epochs_done=1)
+    learning = folded(log.events)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(9 * 100)
+    # Of all: 7,000 samples an epoch at 1 / 70 s; its own have 10,000, at 100 a second.
+    assert learning.estimate(job, shares).remaining_s == pytest.approx(9 * 100, rel=0.01)
+
+
+def test_throughput_of_an_epoch_into_which_a_restart_fell_is_not_learned() -> None:
+    log = a_log()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    timed(log, done=1, epoch_s=100.0, samples_per_s=10.0)
+    before = asked(folded(log.events))
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=1050)
+    fact = JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=100.0, samples_per_s=3.0, is_raw=True)
+    log.add(fact, at=1100)
+    assert asked(folded(log.events)).speedup == before.speedup
+
+
+def test_throughput_of_a_disturbed_epoch_is_not_learned_where_a_report_came_within_it() -> None:
+    log = a_log()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    timed(log, done=1, epoch_s=100.0, samples_per_s=10.0)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=1050)
+    log.add(JobProgressed(job_id="a", epochs_done=1.6, workers=2), at=1060)
+    before = asked(folded(log.events))
+    fact = JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=100.0, samples_per_s=3.0, is_raw=True)
+    log.add(fact, at=1100)
+    assert asked(folded(log.events)).speedup == before.speedup
 
 
 def test_estimate_when_an_equal_job_is_asked_for_is_the_same_object() -> None:

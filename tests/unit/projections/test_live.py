@@ -13,6 +13,7 @@ from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Waits
+from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
 from voda.events.node_text import refusal_text
 from voda.events.types import (
@@ -38,6 +39,7 @@ from voda.events.types import (
     NodeDrainRequested,
     NodeJoined,
     NodeLeft,
+    NodeRoomChanged,
     NodeUndrainRequested,
     PlanAdopted,
     ProgramFailed,
@@ -48,6 +50,7 @@ from voda.events.types import (
     ShareRequestWithdrawn,
     VirtualClustersApplied,
     WorkerExited,
+    WorkerGpuSick,
     WorkerRefused,
     WorkerStarted,
 )
@@ -226,14 +229,22 @@ def test_node_when_it_changes_its_pool_leaves_the_old_one() -> None:
     assert folded(log).state("v100").nodes == {}
 
 
+def test_node_when_its_room_changes_is_otherwise_as_before() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", labels={"zone": "a"}, room={"cpu": 1_000})), at=0)
+    log.add(NodeRoomChanged(name="n1", room={"cpu": 500, "pods": 1_000}), at=1)
+    node = a_node("n1", labels={"zone": "a"}, room={"cpu": 500, "pods": 1_000})
+    assert folded(log).state("default").nodes == {"n1": node}
+
+
 def test_node_when_drained_is_left_by_plans_whatever_the_cluster_shows_until_it_is_undrained() -> None:
     log = Log()
     log.add(NodeJoined(node=a_node("n1", gpus=4)), at=0)
-    log.add(NodeDrainRequested(name="n1", reason="drained by ada"), at=1)
+    log.add(NodeDrainRequested(name="n1", reason=Requested(by="ada")), at=1)
     log.add(NodeChanged(node=a_node("n1", gpus=8)), at=2)
     live = folded(log)
     state = live.state("default")
-    assert (state.nodes["n1"].is_draining, state.capacity_gpus, state.drains) == (True, 0, {"n1": "drained by ada"})
+    assert (state.nodes["n1"].is_draining, state.capacity_gpus, state.drains) == (True, 0, {"n1": Requested(by="ada")})
     assert not live.nodes("default")["n1"].is_draining
     log.add(NodeUndrainRequested(name="n1"), at=3)
     assert (folded(log).state("default").capacity_gpus, folded(log).state("default").drains) == (8, {})
@@ -246,7 +257,7 @@ def test_drain_when_the_node_changes_its_pool_goes_with_it_and_ends_when_it_leav
     assert folded(log).state("default").drains == {}
     log.add(NodeDrainRequested(name="n1"), at=2)
     log.add(NodeChanged(node=a_node("n1", pool="v100")), at=3)
-    assert (folded(log).state("default").drains, folded(log).state("v100").drains) == ({}, {"n1": "drained"})
+    assert (folded(log).state("default").drains, folded(log).state("v100").drains) == ({}, {"n1": Requested()})
     log.add(NodeLeft(name="n1", pool="v100"), at=4)
     log.add(NodeJoined(node=a_node("n1", pool="v100")), at=5)
     assert folded(log).state("v100").drains == {}
@@ -283,9 +294,9 @@ def test_job_when_canceled_or_requeued_shows_it() -> None:
 def a_refused_job() -> Log:
     log = a_running_job()
     log.add(JobSubmitted(spec=a_spec("b")), at=11)
-    log.add(WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"), at=12)
-    log.add(WorkerRefused(job_id="a", node="n2", reason="a taint"), at=13)
-    log.add(WorkerRefused(job_id="b", node="n2", reason="a taint"), at=14)
+    log.add(WorkerRefused(job_id="a", node="n1", reason=Said(text="2 CPUs free, 4 needed")), at=12)
+    log.add(WorkerRefused(job_id="a", node="n2", reason=Said(text="a taint")), at=13)
+    log.add(WorkerRefused(job_id="b", node="n2", reason=Said(text="a taint")), at=14)
     return log
 
 
@@ -310,6 +321,14 @@ def test_refusals_of_a_node_when_it_changes_are_lifted(fact: AnyFact) -> None:
     assert refusals(log) == {"a": {"n1": "2 CPUs free, 4 needed"}}
 
 
+def test_refusals_of_a_node_stay_when_the_room_alone_changes() -> None:
+    log = a_refused_job()
+    before = refusals(log)
+    log.add(NodeRoomChanged(name="n2", room={"cpu": 1_000}), at=20)
+    log.add(NodeRoomChanged(name="n9", room={"cpu": 1_000}), at=20)
+    assert refusals(log) == before
+
+
 def test_refusal_when_told_without_a_reason_is_lifted_for_its_job_alone() -> None:
     log = a_refused_job()
     log.add(WorkerRefused(job_id="a", node="n2"), at=20)
@@ -326,7 +345,7 @@ def test_refusals_of_a_job_when_its_wishes_change_are_lifted() -> None:
 def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
     log = a_refused_job()
     live = folded(log)
-    for fact in (WorkerRefused(job_id="a", node="n3", reason="full"), NodeLeft(name="n3", pool="elsewhere")):
+    for fact in (WorkerRefused(job_id="a", node="n3", reason=Said(text="full")), NodeLeft(name="n3", pool="elsewhere")):
         live.apply(log.add(fact, at=20))
         assert live.changed_pools == {"default"}
 
@@ -448,9 +467,10 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
     st.builds(JobCompleted, job_id=JOBS),
     st.builds(JobRegistered, job_id=JOBS, uid=st.sampled_from(["", "u1"])),
-    st.builds(WorkerRefused, job_id=JOBS, node=NODES, reason=st.sampled_from(["", "full"])),
+    st.builds(WorkerRefused, job_id=JOBS, node=NODES, reason=st.sampled_from([None, Said(text="full")])),
+    st.builds(WorkerGpuSick, job_id=JOBS, worker=st.integers(0, 4), node=NODES, reason=st.sampled_from(["", "gone"])),
     st.builds(JobCancelRequested, job_id=JOBS),
-    st.builds(JobHaltRequested, job_id=JOBS, reason=st.sampled_from(["", "halted by ann"])),
+    st.builds(JobHaltRequested, job_id=JOBS, reason=st.sampled_from([Requested(), Requested(by="ann")])),
     st.builds(JobResumeRequested, job_id=JOBS),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), GPUS[:1], GPUS]))),
@@ -520,6 +540,8 @@ _POOL = (
     "plan",
     "jobs",
     "nodes",
+    "opened",
+    "openings",
     "settings",
     "undecided",
     "outlived",
@@ -528,6 +550,7 @@ _POOL = (
     "placed_at",
     "freed_at",
     "reclaimed_at",
+    "service",
     "led_at",
     "drains",
     "cells",
@@ -535,7 +558,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-18": (_POOL, 33, 13)}
+_KEPT = {"live-27": (_POOL, 39, 19)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """
@@ -563,3 +586,14 @@ def test_state_from_a_snapshot_is_that_of_the_whole_log_workers_of_ended_jobs_in
         live.apply(last)
     assert resumed.state("default") == whole.state("default")
     assert (resumed.dump(), dict(resumed.state("default").outlived)) == (whole.dump(), {})
+
+
+def test_labels_of_nodes_that_are_decoded_are_kept_once() -> None:
+    log = Log()
+    labels = [{"feature.node.kubernetes.io/cpu-model.vendor": "-".join(["Genuine", "Intel"])} for _ in range(2)]
+    first, second = (log.add(NodeJoined(node=a_node(labels=each)), at=0).data for each in labels)
+    assert isinstance(first, NodeJoined)
+    assert isinstance(second, NodeJoined)
+    ((key, value),), ((other_key, other_value),) = first.node.labels.items(), second.node.labels.items()
+    assert key is other_key
+    assert value is other_value

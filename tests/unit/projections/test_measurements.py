@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from voda.projections.measurements import EpochDrift, EpochMeans, RunningMean, UndisturbedSpan
+from voda.projections.measurements import EpochMeans, EpochWork, RunningMean, UndisturbedSpan
 
 
 def settled_after(*values: float) -> list[float]:
@@ -36,14 +36,32 @@ def test_mean_of_nothing_is_new_and_its_first_value_settles() -> None:
     assert (mean.count, mean.mean, mean.settled_count, mean.settled) == (1, 0.0, 1, 0.0)
 
 
-def test_drift_when_epochs_hold_more_work_is_that_of_the_last_one() -> None:
-    drift = EpochDrift()
-    assert (drift.samples, drift.latest, drift.settled) == (0.0, 1.0, 1.0)
-    assert drift.normalise(100.0, 10.0) == (100.0, False)
-    assert drift.normalise(104.0, 10.0) == (100.0, False)
-    assert (drift.samples, drift.latest, drift.settled) == (1000.0, 1.04, 1.0)
-    assert drift.normalise(60.0, 20.0) == (50.0, True)
-    assert (drift.latest, drift.settled) == (1.2, 1.2)
+def work(**epochs: float) -> EpochWork:
+    found = EpochWork()
+    for epoch, samples in epochs.items():
+        assert found.add(int(epoch[1:]), samples)
+    return found
+
+
+def test_work_of_epochs_that_were_never_seen_is_that_of_the_nearest_before_else_of_the_first() -> None:
+    assert EpochWork().left(0.0, 5.0) is None
+    assert EpochWork().samples(0) is None
+    found = work(e1=400.0, e4=100.0)
+    assert [found.samples(epoch) for epoch in range(6)] == [400.0, 400.0, 400.0, 400.0, 100.0, 100.0]
+    assert found.left(0.0, 6.0) == 4 * 400 + 2 * 100
+    assert found.left(3.5, 6.0) == 200 + 2 * 100
+    assert found.left(0.5, 1.0) == 200
+    assert found.left(7.0, 6.0) == 0.0
+    assert found.left(0.0, 1e15) == pytest.approx(1e17)
+
+
+def test_work_when_a_program_reports_more_epochs_than_are_kept_apart_keeps_the_first() -> None:
+    found = EpochWork()
+    for epoch in range(-1, 1000):
+        found.add(epoch, 1.0 + epoch)
+    assert sorted(found.epochs) == list(range(256))
+    assert found.ordered() == found
+    assert list(work(e2=1.0, e0=1.0).ordered().epochs) == [0, 2]
 
 
 def means(packed: dict[int, list[float]], spanning: dict[int, list[float]]) -> EpochMeans:
@@ -57,7 +75,7 @@ def means(packed: dict[int, list[float]], spanning: dict[int, list[float]]) -> E
 
 def test_points_when_a_size_was_seen_packed_and_spanning_weigh_both() -> None:
     epochs = means({4: [40.0], 2: [60.0, 90.0]}, {2: [100.0], 1: [110.0]})
-    points = [(point.workers, point.epoch_s, point.weight) for point in epochs.points()]
+    points = [(point.workers, point.seconds, point.weight) for point in epochs.points()]
     assert points == [(1, 110.0, 1), (2, pytest.approx(250.0 / 3), 3), (4, 40.0, 1)]
 
 

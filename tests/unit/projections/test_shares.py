@@ -105,6 +105,18 @@ def test_node_when_it_leaves_keeps_shares_until_they_are_released() -> None:
     assert free_of(folded(log)) == [(700, 16_000)]
 
 
+def test_account_of_a_node_that_is_gone_is_forgotten_once_nobody_has_or_awaits_any_of_it() -> None:
+    log = a_log(an_assignment("u1", a_share(300)))
+    log.add(ShareRequested(node="n1", pod_uid="u2", pod="ml/u2", containers={"c": GpuRequest(milli=300)}), at=1)
+    log.add(NodeLeft(name="n1"), at=2)
+    log.add(ShareReleased(node="n1", pod_uid="u1"), at=3)
+    assert list(folded(log).shares.nodes) == ["n1"]
+    log.add(ShareRequestWithdrawn(node="n1", pod_uid="u2"), at=4)
+    assert list(folded(log).shares.nodes) == []
+    log.add(an_assignment("u3", a_share(300)), at=5)
+    assert list(folded(log).shares.nodes) == []
+
+
 def test_version_of_a_node_is_that_of_its_stream() -> None:
     log = a_log(an_assignment("u1", a_share(900)), an_assignment("u2", a_share(900)))
     assert folded(log).shares.nodes["n1"].version == 2

@@ -12,14 +12,14 @@ from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, Placement, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, Placement, ResizeJob, StartJob, StopJob, places
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState, Estimate
 from voda.events.types import JobCompleted
 from voda.reconcilers.diff import diff
 
 Workers = Mapping[str, Mapping[int, str]]
-GPUS = {name: Gpus(count) for name, count in {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "ended": 1}.items()}
+GPUS = {name: Gpus(count) for name, count in {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "z": 0, "ended": 1}.items()}
 """GPUs per worker of every job of these tests."""
 
 
@@ -63,6 +63,11 @@ def test_diff_when_all_is_as_planned_then_nothing_is_done() -> None:
     assert actions({"a": at("n1", "n2")}, {"a": ("n1", "n2")}) == ()
 
 
+def test_diff_when_a_job_needs_no_gpu_then_it_starts_where_others_hold_more_than_all_of_them() -> None:
+    held = {"c": at("n1", "n1", "n1")}
+    assert actions(held, {"c": ("n1",) * 3, "z": ("n1",)}) == (StartJob(job_id="z", nodes=("n1",)),)
+
+
 def test_diff_when_workers_belong_to_no_live_job_then_they_are_stopped() -> None:
     assert actions({"ended": at("n1")}, {"ended": ("n1",)}) == (StopJob(job_id="ended", reason="unknown"),)
 
@@ -102,6 +107,12 @@ def test_diff_when_a_job_has_ended_and_the_log_does_not_know_yet_then_it_is_not_
 
 def test_diff_when_a_live_job_has_no_place_then_it_is_halted() -> None:
     assert actions({"a": at("n1")}, {}) == (HaltJob(job_id="a"),)
+
+
+def test_diff_when_a_job_is_canceled_at_once_then_it_is_killed() -> None:
+    state = wanted({}, canceled="a")
+    state = replace(state, jobs={"a": replace(state.jobs["a"], is_killed=True)})
+    assert diff(state, seen({"a": at("n1")}, [a_node("n1")])) == (StopJob(job_id="a", reason="canceled", is_kill=True),)
 
 
 def test_diff_when_a_job_without_a_place_is_overdue_then_it_is_killed() -> None:
@@ -163,10 +174,15 @@ def test_diff_when_a_job_shrinks_over_replicas_that_are_done_then_they_are_no_ho
     assert diff(state, seen(workers, nodes)) == (ResizeJob(job_id="a", nodes=("n1", "n2", "n1")),)
 
 
-def test_diff_when_a_job_shrinks_over_a_hole_that_cannot_be_filled_then_it_is_cut_off_below_it() -> None:
+def test_diff_when_a_job_shrinks_over_a_hole_that_cannot_be_filled_yet_then_the_others_stay() -> None:
     workers = {"a": {0: "n1", 2: "n1", 3: "n2"}, "b": at("n2")}
-    action = ResizeJob(job_id="a", nodes=("n1",), planned=3)
-    assert actions(workers, {"a": ("n1", "n2", "n1"), "b": ("n2",)}) == (action,)
+    plan = {"a": ("n1", "n2", "n1"), "b": ("n2",)}
+    assert actions(workers, plan) == (ResizeJob(job_id="a", nodes=("n1", "", "n1")),)
+    assert actions({**workers, "a": {0: "n1", 2: "n1"}}, plan) == (ResizeJob(job_id="a", nodes=("n1", "n2", "n1")),)
+    assert actions({"a": {0: "n1", 3: "n2"}, "b": at("n2", "n1")}, plan) == (
+        ResizeJob(job_id="a", nodes=("n1",), planned=3),
+        ResizeJob(job_id="b", nodes=("n2",)),
+    )
 
 
 def test_diff_when_the_node_of_a_plan_is_gone_then_the_job_waits() -> None:
@@ -240,7 +256,7 @@ def use_and_free(workers: Workers, action: Action) -> tuple[dict[int, str], dict
             after = dict(enumerate(action.nodes))
         case ResizeJob():
             assert before
-            after = dict(enumerate(action.nodes))
+            after = places(action.nodes)
         case HaltJob() | StopJob():
             after = {}
         case _:
@@ -251,8 +267,8 @@ def use_and_free(workers: Workers, action: Action) -> tuple[dict[int, str], dict
 def stepped(workers: Workers, todo: Sequence[Action], nodes: Sequence[Node]) -> Workers:
     """Carry out the actions; what they free is held until all are done, as a cluster may well do."""
     held: Counter[str] = Counter()
-    for job_id, places in workers.items():
-        for node in places.values():
+    for job_id, at_work in workers.items():
+        for node in at_work.values():
             held[node] += GPUS[job_id]
     for action in todo:
         new, after = use_and_free(workers, action)
@@ -260,11 +276,11 @@ def stepped(workers: Workers, todo: Sequence[Action], nodes: Sequence[Node]) -> 
             held[node] += GPUS[action.job_id]
         workers = {**workers, action.job_id: after}
     assert all(held[node.name] <= node.usable_gpus for node in nodes), "a GPU was promised twice"
-    return {job_id: places for job_id, places in workers.items() if places}
+    return {job_id: at_work for job_id, at_work in workers.items() if at_work}
 
 
 @st.composite
-def places(draw: st.DrawFn, nodes: Sequence[Node], *, least: int) -> Mapping[str, list[str]]:
+def drawn_places(draw: st.DrawFn, nodes: Sequence[Node], *, least: int) -> Mapping[str, list[str]]:
     """Places for workers that fit the nodes, which get rather full."""
     free = {node.name: node.gpus for node in nodes}
     placed: dict[str, list[str]] = {}
@@ -281,9 +297,9 @@ def places(draw: st.DrawFn, nodes: Sequence[Node], *, least: int) -> Mapping[str
 @st.composite
 def a_gap(draw: st.DrawFn) -> tuple[Sequence[Node], Workers, Placement]:
     nodes = [a_node(f"n{index}", gpus=draw(st.integers(1, 4))) for index in range(draw(st.integers(1, 4)))]
-    planned = {job_id: tuple(at) for job_id, at in draw(places(nodes, least=0)).items() if job_id != "ended"}
+    planned = {job_id: tuple(at) for job_id, at in draw(drawn_places(nodes, least=0)).items() if job_id != "ended"}
     observed: dict[str, dict[int, str]] = {}
-    for job_id, there in draw(places(nodes, least=0)).items():
+    for job_id, there in draw(drawn_places(nodes, least=0)).items():
         indices = draw(st.lists(st.integers(0, 6), min_size=len(there), max_size=len(there), unique=True))
         observed[job_id] = dict(zip(indices if draw(st.booleans()) else range(len(there)), there, strict=True))
     return nodes, observed, planned

@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import a_job
 from voda.clock import VirtualClock
-from voda.domain.errors import StoreNotWritable
-from voda.domain.job import Job
+from voda.domain.errors import InvalidInput, StoreNotWritable
+from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Fact
 from voda.events.types import JobProgressed
 from voda.log.memory import MemoryStore
@@ -27,11 +27,18 @@ class Ground:
         self.jobs = {job.spec.job_id: job for job in jobs or [a_job("a", workers={0: "n1", 1: "n1"})]}
         self.store = MemoryStore()
         self.clock = VirtualClock()
+        self.uids: dict[str, int] | None = None
+        """User -> user id, where jobs run as their users."""
         self.collector = self.a_collector()
+
+    async def uid_of(self, spec: JobSpec) -> int | None:
+        if self.uids is not None and spec.user not in self.uids:
+            raise InvalidInput(f"{spec.user} has no account")
+        return None if self.uids is None else self.uids[spec.user]
 
     def a_collector(self) -> ProgressCollector:
         watcher = Watcher(store=self.store, clock=self.clock)
-        return ProgressCollector(self.folder, watcher=watcher, jobs=lambda: self.jobs)
+        return ProgressCollector(self.folder, watcher=watcher, jobs=lambda: self.jobs, owner=self.uid_of)
 
     def write(self, text: str, name: str = "a.csv", mode: str = "w") -> None:
         with (self.folder / name).open(mode) as file:
@@ -159,3 +166,26 @@ async def test_rows_when_the_log_has_no_room_are_recorded_once_it_has(ground: Gr
         await ground.collector.step()
     store.is_full = False
     assert [fact.epochs_done for fact in await ground.recorded()] == [1]
+
+
+ME, OTHER = os.geteuid(), os.geteuid() + 1
+
+
+@pytest.mark.parametrize("owner", ["ada", "bob"])
+async def test_file_when_jobs_run_as_their_users_counts_for_the_job_of_its_owner_whoever_has_the_name(
+    tmp_path: Path, owner: str
+) -> None:
+    jobs = [a_job("train", user="ada"), a_job("train-2", name="train", user="bob", submitted_at=1.0)]
+    ground = Ground(tmp_path, *jobs)
+    ground.uids = {"ada": OTHER, "bob": OTHER} | {owner: ME}
+    ground.write(HEADER + "0,1,,2,,,\n", "train.csv")
+    assert [fact.job_id for fact in await ground.recorded()] == ["train" if owner == "ada" else "train-2"]
+
+
+async def test_file_of_another_user_or_of_a_job_whose_user_has_no_account_counts_for_nobody(tmp_path: Path) -> None:
+    jobs = [a_job("a", user="ada"), a_job("gone", user="gone"), a_job("c", user="cleo")]
+    ground = Ground(tmp_path, *jobs)
+    ground.uids = {"ada": OTHER, "cleo": ME}
+    for name in ("a", "gone", "c"):
+        ground.write(HEADER + "98,1e8,,2,,,\n", f"{name}.csv")
+    assert [fact.job_id for fact in await ground.recorded()] == ["c"]

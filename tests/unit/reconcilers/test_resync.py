@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
+from voda.domain.reasons.requests import ObjectGone
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.types import (
@@ -23,6 +24,7 @@ from voda.events.types import (
     NodeChanged,
     NodeJoined,
     NodeLeft,
+    NodeRoomChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -64,6 +66,12 @@ def test_relist_when_nodes_differ_tells_of_each() -> None:
         NodeChanged(node=a_node("n1")),
         NodeJoined(node=a_node("n2")),
     )
+
+
+def test_relist_when_others_leave_a_node_other_room_tells_of_that_alone() -> None:
+    state = a_state(nodes=[a_node("n1", room={"cpu": 1_000}, labels={"zone": "a"}), a_node("n2")])
+    nodes = {"n1": a_node("n1", room={"cpu": 2_000}, labels={"zone": "a"}), "n2": a_node("n2")}
+    assert missing_facts(state, replace(showing({}), nodes=nodes)) == (NodeRoomChanged(name="n1", room={"cpu": 2_000}),)
 
 
 def test_relist_when_a_job_ended_unseen_tells_its_end_then_its_workers() -> None:
@@ -166,7 +174,7 @@ def test_relist_when_a_job_has_its_object_or_none_yet_finds_nothing() -> None:
 
 
 def test_relist_when_a_jobs_object_is_gone_or_another_ones_tells_that_it_is_canceled_although_workers_run() -> None:
-    deleted, replaced = "its MPIJob was deleted", "its MPIJob was replaced by another one"
+    deleted, replaced = ObjectGone(object="MPIJob"), ObjectGone(object="MPIJob", is_replaced=True)
     assert missing_facts(of_object("u1"), showing_object("")) == (JobCancelRequested(job_id="a", reason=deleted),)
     assert missing_facts(of_object("u1"), showing_object("u2")) == (JobCancelRequested(job_id="a", reason=replaced),)
 

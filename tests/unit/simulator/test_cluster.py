@@ -8,7 +8,15 @@ from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import HaltJob, ResizeJob, StartJob
-from voda.events.types import JobCompleted, JobProgressed, NodeChanged, Observation, WorkerExited, WorkerStarted
+from voda.events.types import (
+    JobCompleted,
+    JobProgressed,
+    NodeChanged,
+    NodeRoomChanged,
+    Observation,
+    WorkerExited,
+    WorkerStarted,
+)
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import Costs
 
@@ -139,6 +147,15 @@ async def test_job_when_too_few_workers_are_left_stands_still(bench: Bench) -> N
     await bench.cluster.apply(ResizeJob(job_id="rigid", nodes=("n1", "n2")))
     assert bench.cluster.take_notices() == [WorkerStarted(job_id="rigid", workers={0: "n1"})]
     assert len(bench.at(10_000 + 20 + 60)) == 1
+
+
+async def test_node_when_others_leave_it_other_room_keeps_its_workers(bench: Bench) -> None:
+    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n2")))
+    bench.cluster.take_notices()
+    bench.cluster.change_node(NodeRoomChanged(name="n2", room={"cpu": 1_000}))
+    observed = await bench.cluster.observe()
+    assert observed.workers == {"a": {0: "n1", 1: "n2"}}
+    assert observed.nodes["n2"].room == {"cpu": 1_000}
 
 
 async def test_node_when_it_dies_takes_its_workers_and_comes_back_empty(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from voda.controller.follower import catch_up
 from voda.domain.dependency import Dependency
 from voda.domain.job import JobSpec, Phase
 from voda.domain.job_array import ArrayTask
+from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
 from voda.domain.state import linear_speedup
 from voda.events.envelope import Event
@@ -31,6 +32,7 @@ from voda.simulator.engine import InitialState, ScheduledFact, Simulation, Simul
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 from voda.timetravel.verify import verify
 
+NOT_NEEDED: Final = Requested(text="not needed")
 AT: Final = 1_609_459_200.0
 NODES: Final = (a_node("n1"), a_node("n2"))
 
@@ -86,7 +88,7 @@ async def simulated(
             *(NodeJoined(node=node) for node in NODES),
         ),
         scheduled=tuple(
-            ScheduledFact(at=round(AT + at_s, 6), fact=JobCancelRequested(job_id=job_id, reason="not needed"))
+            ScheduledFact(at=round(AT + at_s, 6), fact=JobCancelRequested(job_id=job_id, reason=NOT_NEEDED))
             for job_id, at_s in sorted(cancels, key=lambda cancel: cancel[1])
         ),
     )
@@ -164,7 +166,7 @@ async def test_drawn_arrays_and_chains_keep_their_bounds_and_order_and_all_end(
     assert len(asked) == len(set(asked))
     # A job is canceled by its user, or because one that it comes after did not complete.
     for spec in specs:
-        if records[spec.job_id].phase is Phase.CANCELED and records[spec.job_id].cancel_reason != "not needed":
+        if records[spec.job_id].phase is Phase.CANCELED and records[spec.job_id].cancel_reason != NOT_NEEDED:
             assert any(dependency.condition == "ok" for dependency in spec.after)
     assert (await verify(run.store)).difference is None
 

@@ -65,7 +65,8 @@ def a_sound_story() -> Story:
     add(a_fact("leadership", "leader.elected", {"pool": "", "leader": "r2"}, epoch=2))
     add(a_fact("decisions.default", "leader.elected", {"pool": "default", "leader": "r2"}, epoch=2))
     add(a_fact("job.b", "worker.started", {"job_id": "b", "workers": {"0": "n1"}}))
-    add(a_fact("job.b", "job.cancel_requested", {"job_id": "b", "reason": "bob operation 2"}))
+    reason = {"kind": "requested", "by": "bob", "text": "bob operation 2"}
+    add(a_fact("job.b", "job.cancel_requested", {"job_id": "b", "reason": reason}))
     add(a_fact("job.b", "worker.exited", {"job_id": "b", "workers": [0]}))
     add(a_fact("job.b", "job.canceled", {"job_id": "b"}))
     add(a_fact("job.a", "job.completed", {"job_id": "a"}))

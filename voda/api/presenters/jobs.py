@@ -16,6 +16,7 @@ from voda.domain.job import JobSpec
 from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
+from voda.timetravel.job_reports import RecordedReport
 from voda.wire.base import Instant, View, instant, view_of
 from voda.wire.jobs import (
     ArrayTaskView,
@@ -105,9 +106,9 @@ def _state(record: JobRecord) -> str:
     return "Preempted" if record.is_preempted else record.phase.value
 
 
-def reports_of(record: JobRecord) -> ReportList:
-    """Return what a job reported, oldest first."""
-    return ReportList(items=tuple(view_of(ReportView, one, reported_at=one.at) for one in record.reports))
+def report_list(reports: Iterable[RecordedReport]) -> ReportList:
+    """Return reports as the API shows them."""
+    return ReportList(items=tuple(view_of(ReportView, one, reported_at=one.at) for one in reports))
 
 
 def _waits(record: JobRecord) -> bool:

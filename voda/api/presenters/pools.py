@@ -6,11 +6,13 @@ Rule: a revision is a digest of what is shown, so that equal revisions mean equa
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from voda.api.presenters.gpus import gpus_of
+from voda.cells.pool_cells import RACK_LABELS
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -18,11 +20,25 @@ from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.events.reason_text import reason_text
+from voda.events.request_text import requested_text
+from voda.manifests.parse import ACCELERATOR
 from voda.policies.toolkit.parameters import parameters_in_force
 from voda.wire.base import view_of
 from voda.wire.pools import GpuView, NodeView, PlanView, PoolView
 
 _DIGITS = 16
+_LABELS: Final = frozenset(
+    (
+        ACCELERATOR,
+        "kubernetes.io/hostname",
+        "node.kubernetes.io/instance-type",
+        "nvidia.com/gpu.product",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        *RACK_LABELS,
+    )
+)
+"""Those of a node that are shown: feature discovery writes about 150 more."""
 
 
 def settings_of(settings: Settings) -> Settings:
@@ -83,16 +99,20 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
 
 
 def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], shareable: tuple[GpuView, ...]) -> NodeView:
-    used, since = sum(jobs.values()), state.silent_since.get(node.name)
+    used, since, drain = sum(jobs.values()), state.silent_since.get(node.name), state.drains.get(node.name)
     until = None if since is None or state.is_mostly_silent else since + state.settings.node_grace_s
     return view_of(
         NodeView,
         node,
         used_gpus=used,
         free_gpus=max(0, node.usable_gpus - used),
-        drain_reason=state.drains.get(node.name, ""),
+        drain_reason=drain,
+        drain_message=requested_text("drained", drain.by, drain.text) if drain is not None else "",
         silent_since=since,
+        labels={key: value for key, value in node.labels.items() if key in _LABELS},
+        taints=tuple(taint.text for taint in node.taints),
         workers_stay_until=until,
         jobs=dict(sorted(jobs.items())),
+        staying=tuple(job_id for job_id in sorted(jobs) if state.jobs[job_id].is_fixed),
         devices=shareable,
     )

@@ -26,6 +26,7 @@ class DeleteArrayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Why."""
 
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the jobs later.")] = ""
+    now: Annotated[bool, Meta(description="Kill their processes, without time for a checkpoint; for admins.")] = False
 
 
 @dataclass
@@ -65,5 +66,6 @@ class ArrayRoutes(Routes):
         tasks = lookup.array_of(self.journal.view, request.match_info["array"], caller)
         for task in tasks:
             require_owner(task.spec, caller, what="delete it")
-        await cancel_array(self.journal, tasks, caller, reason=printable_reason(query.reason))
+        reason = printable_reason(query.reason)
+        await cancel_array(self.journal, tasks, caller, reason=reason, is_kill=query.now)
         return json_response(array_of(tasks), status=202)

@@ -13,22 +13,17 @@ from aiohttp import web
 
 from voda.api.admission import CallerLimits
 from voda.api.operation import SCHEDULERS, Operation, RequestBody, Response, Routes
-from voda.api.problems import UnreadableBody
 from voda.api.requests import json_response, raw_body
 from voda.auth.callers import Caller
 from voda.cells.book import CellBook
-from voda.domain.errors import InvalidInput, NotFound
+from voda.domain.errors import NotFound
 from voda.extender.wire import (
-    ExtenderArgs,
-    ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
-    ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
-    T,
-    read_arguments,
 )
 from voda.hived.inspection import affinity_group, affinity_groups, gangs_of_pods, physical_cluster, virtual_clusters
+from voda.operator.extender import Extender
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.pod_ports import PodPorts
 
@@ -70,20 +65,20 @@ class HivedRoutes(Routes):
     @_verb("filter", ExtenderFilterResult)
     async def hived_filter(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Say on which node a pod with HiveD's annotations has its cells, or why on none."""
-        scheduler = self._scheduler()
-        return json_response(await scheduler.filter(await self._arguments(request, ExtenderArgs)))
+        extender = self._extender()
+        return json_response(await extender.filter(await raw_body(request, self.limits)))
 
     @_verb("preempt", ExtenderPreemptionResult)
     async def hived_preempt(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Say which pods must leave for a pod, whose cells are reserved from then on."""
-        scheduler = self._scheduler()
-        return json_response(await scheduler.preempt(await self._arguments(request, ExtenderPreemptionArgs)))
+        extender = self._extender()
+        return json_response(await extender.preempt(await raw_body(request, self.limits)))
 
     @_verb("bind", ExtenderBindingResult)
     async def hived_bind(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Bind a pod to the node of its cells."""
-        scheduler = self._scheduler()
-        return json_response(await scheduler.bind(await self._arguments(request, ExtenderBindingArgs)))
+        extender = self._extender()
+        return json_response(await extender.bind(await raw_body(request, self.limits)))
 
     @_inspection(f"{_GROUPS}/")
     async def hived_list_affinity_groups(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -124,15 +119,15 @@ class HivedRoutes(Routes):
             raise NotFound(f"virtual cluster {name[:80]!r} is not known. Known: {', '.join(found)[:400] or 'none'}.")
         return json_response(found[name])
 
-    def _scheduler(self) -> PodScheduler:
-        if (scheduler := self.pods.hived) is None:
+    def _extender(self) -> Extender[PodScheduler]:
+        if (extender := self.pods.hived) is None:
             raise NotFound("this voda schedules no pods: HiveD's endpoints are served on Kubernetes")
         # Before a body of ten megabytes is read.
-        scheduler.refuse_unless_leading()
-        return scheduler
+        extender.decider.refuse_unless_leading()
+        return extender
 
     def _books(self) -> Sequence[CellBook]:
-        return self._scheduler().books()
+        return self._extender().decider.books()
 
     async def _physical(self) -> list[Any]:
         # In a thread, on copies: a large cluster takes a while, and others would wait.
@@ -145,10 +140,3 @@ class HivedRoutes(Routes):
             for name, cells in (await asyncio.to_thread(virtual_clusters, book)).items():
                 found.setdefault(name, []).extend(cells)
         return found
-
-    async def _arguments(self, request: web.Request, kind: type[T]) -> T:
-        body = await raw_body(request, self.limits)
-        try:
-            return read_arguments(body, kind)
-        except InvalidInput as error:
-            raise UnreadableBody(str(error)) from error

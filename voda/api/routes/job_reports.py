@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from voda.api.admission import CallerLimits
 from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.jobs import ReportList, reports_of
+from voda.api.presenters.jobs import ReportList, report_list
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.streams import StreamedResponse
@@ -31,6 +31,7 @@ from voda.domain.errors import FolderGone, InvalidField, InvalidInput, NotAllowe
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
+from voda.timetravel.job_reports import reports_of
 from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
 
 
@@ -70,13 +71,16 @@ class ProgressRoutes(Routes):
     @Operation(
         "GET",
         f"{JOB_PATH}/progress",
+        description="The newest 1,000 reports, oldest first; fewer where their metrics have more than a mebibyte.",
         path_parameters=JOB_ID,
         answers=[Response(of=ReportList)],
         problems=[404],
+        takes_turns=True,
     )
     async def list_progress(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List what a job reported."""
-        return json_response(reports_of(job_of(self.journal.view, request.match_info["job_id"], caller)))
+        record = job_of(self.journal.view, request.match_info["job_id"], caller)
+        return json_response(report_list(await reports_of(self.journal.store, record)))
 
     @Operation(
         "GET",
@@ -150,7 +154,7 @@ class LogRoutes(Routes):
         if not known:
             await refuse_deleted(self.folders, spec.job_id)
         replica = _select_replica(self.journal.view, spec, query.replica, known)
-        since = _since(query.since, self.journal.clock.now()) if query.since else None
+        since = _since(query.since, self.journal.clock.time_of_day()) if query.since else None
         times = LineTimes(since=since, are_shown=query.timestamps)
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow, times=times)
         stream = StreamedResponse(

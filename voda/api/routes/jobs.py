@@ -3,7 +3,6 @@
 Rule: the JSON of a job is made once per change; the use cases decide everything else.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,8 +58,6 @@ SUBMISSION: Final = (
     Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
 )
 _IF_MATCH: Final = {"If-Match": "An ETag, or several: 412 if an event was about the job since."}
-_AT_ONCE = 2
-"""Explanations worked on at a time: each keeps a core busy while it asks policies."""
 
 
 class SubmitQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +70,7 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Why."""
 
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job later.")] = ""
+    now: Annotated[bool, Meta(description="Kill its processes, without time for a checkpoint; for admins.")] = False
 
 
 @dataclass
@@ -195,7 +193,7 @@ class JobRoutes(Routes):
         record = job_of(self.journal.view, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="delete it")
         reason = printable_reason(query.reason)
-        await cancel(self.journal, record, caller, reason=reason, is_expected=_expected(request))
+        await cancel(self.journal, record, caller, reason=reason, is_kill=query.now, is_expected=_expected(request))
         return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
 
 
@@ -220,9 +218,6 @@ class ExplanationRoutes(Routes):
 
     journal: Journal
 
-    def __post_init__(self) -> None:
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-
     @Operation(
         "GET",
         "/api/v1/jobs/{job_id}/explain",
@@ -232,21 +227,18 @@ class ExplanationRoutes(Routes):
         query=ExplainQuery,
         answers=[Response(of=ExplanationView)],
         problems=[404, 503],
+        takes_turns=True,
     )
     async def explain_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Explain why a job has what it has, or waits."""
         query = query_of(request, ExplainQuery)
         named, place = request.match_info["job_id"], await self._place(query.at) if query.at else None
         if place is None:
-            job_id = (await spec_of(self.journal, named, caller)).job_id
+            explanation = await self._now((await spec_of(self.journal, named, caller)).job_id)
         else:
             job_id = await job_id_then(self.journal, named, caller, place.position)
-        async with self._turns:
-            if place is None:
-                explanation = await self._now(job_id)
-            else:
-                explanation = await explain(self.journal.store, job_id, place)
-        forecast = self.journal.view.forecasts.get(job_id)
+            explanation = await explain(self.journal.store, job_id, place)
+        forecast = self.journal.view.forecasts.get(explanation.job_id)
         expected = forecast.starts_at if forecast is not None and place is None and explanation.shortage else None
         return json_response(explanation_of(explanation, expected_start_at=expected))
 
@@ -274,6 +266,7 @@ def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> Job
         # What holds it up has a line of its own here.
         reason=record.present_reason,
         obstacle=record.obstacle,
+        retry_at=record.retry_at,
         program_failures=record.program_failures,
         last_failure=record.last_failure,
         next_try=record.next_try,

@@ -1,6 +1,5 @@
 """Pools, their nodes and settings, and their plans: the one in force, and any before it."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -130,10 +129,6 @@ class PoolRoutes(Routes):
     limits: CallerLimits
     pools: Sequence[str]
 
-    def __post_init__(self) -> None:
-        # An old plan may be put together from a snapshot of all jobs: one of those in memory is enough.
-        self._turns = asyncio.Semaphore()
-
     @Operation(
         "GET",
         f"{_POOL_PATH}/plan",
@@ -152,13 +147,13 @@ class PoolRoutes(Routes):
         path_parameters={**_POOL, "number": "Of the plan; the first is 1."},
         answers=[Response(of=PlanView)],
         problems=[404, 503],
+        takes_turns=True,
     )
     async def get_plan_by_number(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get a plan of the past, and what it changed."""
         now, number = self._state(request), int(request.match_info["number"])
         last = now.plan.number
-        async with self._turns:
-            numbered = await plan_numbered(self.journal.store, now.pool, number) if 0 < number <= last else None
+        numbered = await plan_numbered(self.journal.store, now.pool, number) if 0 < number <= last else None
         if numbered is None:
             known = f"plans 1 to {last}" if last else "no plan yet"
             raise NotFound(f"pool {now.pool} has {known}, and none of number {number}")

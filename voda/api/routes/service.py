@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, generate_latest
 
 from voda import __version__
@@ -17,7 +18,7 @@ from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Route
 from voda.api.requests import json_response
 from voda.application.journal import Journal
 from voda.application.lookup import pool_names
-from voda.auth.callers import Caller
+from voda.auth.callers import Caller, CallerView
 from voda.domain.errors import TransientError, VodaError
 from voda.metrics import Telemetry
 from voda.telemetry.cell_gauges import CellGauges
@@ -40,6 +41,7 @@ class ServiceRoutes(Routes):
 
     journal: Journal
     pools: Sequence[str]
+    gpu_resource: str
     telemetry: Telemetry
     exposition: Callable[[], bytes]
     not_ready: Callable[[], str]
@@ -60,13 +62,14 @@ class ServiceRoutes(Routes):
     @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])
     async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get the version, the pools, and how far the log is read."""
-        names = tuple(pool_names(self.pools, self.journal.view))
-        return json_response(ServiceView(version=__version__, pools=names, position=self.journal.view.position))
+        names, position = tuple(pool_names(self.pools, self.journal.view)), self.journal.view.position
+        page = ServiceView(version=__version__, pools=names, position=position, gpu_resource=self.gpu_resource)
+        return json_response(page)
 
-    @Operation("GET", "/api/v1/whoami", roles=READERS | {"job"}, answers=[Response(of=Caller)])
+    @Operation("GET", "/api/v1/whoami", roles=READERS | {"job"}, answers=[Response(of=CallerView)])
     async def who_am_i(self, _request: web.Request, caller: Caller) -> web.StreamResponse:
-        """Get whom the server takes you for."""
-        return json_response(caller)
+        """Get whom the server takes you for, and what is wrong with it though it works."""
+        return json_response(CallerView(**asdict(caller), warning=self.health_warning()))
 
     @Operation("GET", "/healthz", roles=PUBLIC, answers=_PLAIN)
     async def get_health(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:

@@ -1,8 +1,5 @@
 """Pods that ask for GPUs: what each has, or why it waits; and kube-scheduler's extender for those that ask by
 resources, under the paths of elastic-gpu-scheduler.
-
-Rule: what kube-scheduler is to show to users is in the answer's Error, with status 200: of any other status it tells no
-more than the number.
 """
 
 from dataclasses import dataclass
@@ -20,11 +17,13 @@ from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.shares import SharingNode
 from voda.extender.wire import (
+    ExtenderArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.operator.extender import Extender
 from voda.operator.pod_ports import PodPorts
 from voda.operator.sharing.share_extender import ShareExtender
 from voda.wire.pods import SharingPodView
@@ -90,7 +89,8 @@ class ShareExtenderRoutes(Routes):
     )
     async def prioritize_for_gpus(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Say how much each node is preferred for a pod that asks for GPUs, 0 to 10."""
-        return json_response(await self._extender.prioritize(await raw_body(request, self.limits)))
+        body = await raw_body(request, self.limits)
+        return json_response(await self._extender.answer(body, ExtenderArgs, self._extender.decider.prioritize))
 
     @Operation(
         "POST",
@@ -126,7 +126,7 @@ class ShareExtenderRoutes(Routes):
     )
     async def get_share_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get what is left of the GPUs of all nodes."""
-        return json_response(self._extender.status())
+        return json_response(self._extender.decider.status())
 
     @Operation("GET", "/version", roles=PUBLIC, answers=[Response(media_type=TEXT)])
     async def get_version_text(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -134,7 +134,7 @@ class ShareExtenderRoutes(Routes):
         return web.Response(text=__version__)
 
     @property
-    def _extender(self) -> ShareExtender:
+    def _extender(self) -> Extender[ShareExtender]:
         if (extender := self.pods.shares) is None:
             raise NotFound("this server does not extend kube-scheduler: set sharing.enabled of voda serve")
         return extender

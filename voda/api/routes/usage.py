@@ -5,8 +5,7 @@ Rule: admins and viewers see everybody, users themselves.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, Final
-from weakref import WeakValueDictionary
+from typing import Annotated
 
 from aiohttp import web
 from msgspec import Meta, Struct
@@ -20,8 +19,6 @@ from voda.domain.errors import InvalidField, InvalidInput, NotAllowed
 from voda.projections.usage import UsageKey
 from voda.timetravel.accounting import instant_of, usage_between
 from voda.wire.housekeeping import UsageView
-
-_AT_ONCE: Final = 2
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,11 +40,6 @@ class UsageRoutes(Routes):
 
     journal: Journal
 
-    def __post_init__(self) -> None:
-        # It reads a long piece of the log. Of one user no more than one call waits with those of others.
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._turns_of_users: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
     @Operation(
         "GET",
         "/api/v1/usage",
@@ -55,6 +47,7 @@ class UsageRoutes(Routes):
         query=UsageQuery,
         answers=[Response(of=UsageView)],
         problems=[410, 503],
+        takes_turns=True,
     )
     async def get_usage(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get the usage of GPUs in a window of time."""
@@ -63,10 +56,8 @@ class UsageRoutes(Routes):
         since, until = _instant("since", query.since, now), min(_instant("until", query.until, now), now)
         if since >= until:
             raise InvalidField("since", "since: expected a time before `until`, and in the past")
-        async with self._turns_of_users.setdefault(caller.user, asyncio.Lock()), self._turns:
-            usage = await usage_between(self.journal.store, since, until, user=user)
-            view = await asyncio.to_thread(usage_of, usage, query.by, user)
-        return json_response(view)
+        usage = await usage_between(self.journal.store, since, until, user=user)
+        return json_response(await asyncio.to_thread(usage_of, usage, query.by, user))
 
 
 def _user_of(query: UsageQuery, caller: Caller) -> str:

@@ -50,6 +50,9 @@ class LoggedJobs:
         record = self._view.job_registry.job(job_id)
         return record.stall if record is not None else None
 
+    def is_mostly_silent(self, pool: str) -> bool:
+        return self._latest(self._view.live).cluster.state(pool).is_mostly_silent
+
     def has_ended(self, job_id: str) -> bool:
         """Say whether a job is live no more, or never was."""
         return self.live_job(job_id) is None

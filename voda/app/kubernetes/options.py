@@ -15,6 +15,8 @@ from msgspec import Struct, field, structs
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.application.change_settings import check_setting
+from voda.application.job_rules import LIVE_BYTES
+from voda.auth.write_quota import DEFAULT_BYTES
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -24,6 +26,7 @@ from voda.domain.settings import OF_ONE_MACHINE, Settings, SettingsPatch
 from voda.kinds.registry import KINDS
 from voda.manifests import names
 from voda.manifests.yaml_text import read
+from voda.operator.authorization.pod_security import Level
 from voda.sharing.rating import RATERS
 
 _MOST_BYTES: Final = 1_000_000
@@ -33,6 +36,7 @@ _MOST_JOBS: Final = 1_000_000_000
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_NAME}(?:\.{_NAME})*")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9:_.@/#=+-]{0,200}")
 _NAMESPACE: Final = re.compile(rf"(?=.{{1,63}}$){_NAME}")
 _KEY: Final = re.compile(
     rf"(?:(?=[^/]{{1,253}}/){_NAME}(?:\.{_NAME})*/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
@@ -86,6 +90,13 @@ class ClusterSettings(_SettingsPart, frozen=True):
     kinds: tuple[str, ...] = ()
     """Which kinds of jobs voda runs; empty: all."""
     relist_seconds: float = 600.0
+    user_policy: bool = False
+    """Whether an admission policy lets nobody write another's name into the annotation voda.dev/user; False: the user
+    of an object that kubectl made is its namespace."""
+    pod_security: Level = "restricted"
+    """What pods that users ask for may be where their namespace has no label pod-security.kubernetes.io/enforce."""
+    user_prefix: str = ""
+    """Of the names by which Kubernetes knows voda's users, such as oidc:."""
 
     def pool_rule(self) -> PoolRule:
         return PoolRule(
@@ -161,6 +172,10 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     api: ApiSettings = ApiSettings()
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
+    log_bytes_per_user: int = DEFAULT_BYTES
+    """What a user may write to the log within an hour by one replica; 0 = no limit."""
+    live_bytes_per_user: int = LIVE_BYTES
+    """Of a user's live jobs' manifests and labels; of all, at most eight times as many; 0 = no limit."""
     sharing: SharingSettings = SharingSettings()
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Pool -> what it is set to whenever a replica takes the lead, by POOL_FIELDS; the rest stays as the log has it."""
@@ -194,6 +209,8 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
     """Of this replica; the pod's name."""
     namespace: str
     """Of this replica's pod."""
+    own_namespace: str = ""
+    """Of this replica's pod, where its Secrets are; empty: it runs outside of the cluster."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
     context: str = ""
@@ -229,6 +246,10 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
         raise InvalidInput(f"api.url is {options.api.url[:200]!r}, expected http://... or https://...")
     if not 1 <= options.jobs_per_user <= _MOST_JOBS:
         raise InvalidInput(f"jobsPerUser is {options.jobs_per_user}, expected 1 or more")
+    if options.log_bytes_per_user < 0:
+        raise InvalidInput(f"logBytesPerUser is {options.log_bytes_per_user}, expected 0 (no limit) or more")
+    if options.live_bytes_per_user < 0:
+        raise InvalidInput(f"liveBytesPerUser is {options.live_bytes_per_user}, expected 0 (no limit) or more")
     _check_sharing(options.sharing)
     for name in options.pools:
         names.pool(name, "pools")
@@ -288,6 +309,10 @@ def _check_cluster(options: KubernetesOptions) -> None:
             raise InvalidInput(f"cluster.kinds[{number}] is {kind[:80]!r}, expected one of {', '.join(KINDS)}")
         if KINDS[kind].is_run_by_child and "Job" not in cluster.kinds:
             raise InvalidInput(f"cluster.kinds has {kind} without Job, expected both: a {kind} is resized by its Job")
+    if not _PREFIX.fullmatch(cluster.user_prefix):
+        raise InvalidInput(
+            f"cluster.userPrefix is {cluster.user_prefix[:80]!r}, expected up to 200 of letters, digits and :_.@/#=+-"
+        )
     if not 1 <= cluster.relist_seconds <= _LONGEST_S:
         raise InvalidInput(f"cluster.relistSeconds is {cluster.relist_seconds:g}, expected 1 to {_LONGEST_S:g}")
 

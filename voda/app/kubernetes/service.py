@@ -31,6 +31,7 @@ from voda.application.read_model import ReadModel
 from voda.application.submit_job import JobSubmitter
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
+from voda.auth.write_quota import WriteQuota
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
 from voda.cluster.kubernetes.kinds.template import TemplateValues
@@ -58,6 +59,8 @@ from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
+from voda.operator.authorization.submit_rights import SubmitRights
+from voda.operator.extender import Extender
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.hived.pod_watch import PodWatch
 from voda.operator.pod_ports import PodPorts
@@ -116,7 +119,8 @@ class KubernetesService:
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
-        journal = Journal(store=self.store, clock=clock, view=self.view)
+        quota = WriteQuota(options.log_bytes_per_user, self.access.is_admin)
+        journal = Journal(store=self.store, clock=clock, view=self.view, quota=quota)
         submits = JobSubmitter(journal, self._job_rules())
         self.shares = Sharing(
             journal,
@@ -137,6 +141,7 @@ class KubernetesService:
             announce=self.reporter.announce,
             refused=self.reporter.states.refuse,
             telemetry=telemetry,
+            has_user_policy=options.cluster.user_policy,
         )
 
     # ---- what the API asks
@@ -227,10 +232,23 @@ class KubernetesService:
         return JobRules(
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
+            gpu_resource=self.options.cluster.gpu_resource,
             jobs_per_user=self.options.jobs_per_user,
+            live_bytes_per_user=self.options.live_bytes_per_user,
             warnings=self._warnings,
             counted=self._counted,
+            refuse_forbidden=self._submit_rights().refuse_forbidden,
             quota_shortage=quota_shortage,
+        )
+
+    def _submit_rights(self) -> SubmitRights:
+        cluster = self.options.cluster
+        return SubmitRights(
+            api=self.mirror.api,
+            kind_of=self.mirror.kind_of,
+            own_namespace=self.context.own_namespace,
+            user_prefix=cluster.user_prefix,
+            unlabelled=cluster.pod_security,
         )
 
     def _backend(self, journal: Journal, submits: JobSubmitter) -> Backend:
@@ -241,9 +259,10 @@ class KubernetesService:
             submits=submits,
             access=self.access,
             pools=self.pools,
+            gpu_resource=self.options.cluster.gpu_resource,
             outputs=outputs,
             job_gpus=lambda node: job_gpus(self.kubernetes.inventory, node),
-            pods=PodPorts(hived=self.pod_scheduler, shares=shares.extender, explanations=shares.explanations),
+            pods=PodPorts(hived=Extender(self.pod_scheduler), shares=shares.extender, explanations=shares.explanations),
             not_ready=self.failure,
             health_warning=self._health_warning,
             telemetry=self.telemetry,
@@ -309,6 +328,7 @@ class KubernetesService:
             pools=tuple(self.options.pools),
             relist_s=cluster.relist_seconds,
             values=TemplateValues(tolerated_taints=cluster.tolerated_taints, environment=self.environment),
+            settings=self.view.live.cluster.settings,
             telemetry=self.telemetry,
         )
 

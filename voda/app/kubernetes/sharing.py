@@ -12,18 +12,19 @@ from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.extender import Extender
 from voda.operator.sharing.claims.claim_placer import ClaimPlacer
 from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.claims.claimed_shares import ClaimedShares
+from voda.operator.sharing.extender_loop import ExtenderLoop
 from voda.operator.sharing.pod_explanations import PodExplanations
 from voda.operator.sharing.share_extender import ShareExtender
-from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.operator.status.kube_events import Announcement
 from voda.sharing.rating import RATERS, GpuChooser
 
 
 class Sharing:
-    """Extender, reconciler and placer of claims, as the settings ask for them; and what each pod is told."""
+    """Extender, its loop and placer of claims, as the settings ask for them; and what each pod is told."""
 
     def __init__(
         self,
@@ -33,14 +34,14 @@ class Sharing:
         settings: SharingSettings,
         announce: Callable[[Announcement], None],
     ) -> None:
-        self.extender: ShareExtender | None = None
-        self._reconciler: ShareReconciler | None = None
+        self.extender: Extender[ShareExtender] | None = None
+        self._extender_loop: ExtenderLoop | None = None
         self._placer: ClaimPlacer | None = None
         rater, pods = RATERS[settings.rater], inventory.sharing
         claimants: Claimants | None = None
         if settings.enabled:
             binding = PodBinding(mirror.api)
-            self.extender = ShareExtender(
+            decider = ShareExtender(
                 journal=journal,
                 binding=binding,
                 pods=pods,
@@ -48,9 +49,10 @@ class Sharing:
                 is_synced=lambda: mirror.is_synced,
                 most_nodes=settings.nodes_to_score,
             )
-            self._reconciler = ShareReconciler(journal=journal, binding=binding, pods=pods, rater=rater)
+            self.extender = Extender(decider)
+            self._extender_loop = ExtenderLoop(journal=journal, binding=binding, pods=pods, rater=rater)
         if settings.claims:
-            accounts = ClaimAccounts(journal=journal, binding=ClaimBinding(mirror.api), inventory=inventory)
+            accounts = ClaimedShares(journal=journal, binding=ClaimBinding(mirror.api), inventory=inventory)
             claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
         self.explanations = PodExplanations(
@@ -65,6 +67,6 @@ class Sharing:
     async def lead(self) -> None:
         """Put shares right and place pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._reconciler, self._placer):
+            for part in (self._extender_loop, self._placer):
                 if part is not None:
                     group.create_task(part.run())

@@ -16,7 +16,7 @@ from voda.domain.job import JobSpec
 
 _FIELD: Final = "metadata.annotations[voda.dev/virtual-cluster]"
 _PIN: Final = "metadata.annotations[voda.dev/pinned-cell]"
-_PRIORITY: Final = "metadata.annotations[voda.dev/priority]"
+PRIORITY_FIELD: Final = "metadata.annotations[voda.dev/priority]"
 
 
 def in_virtual_cluster(cells: CellsSpec | None, spec: JobSpec, caller: Caller) -> JobSpec:
@@ -42,7 +42,8 @@ def in_virtual_cluster(cells: CellsSpec | None, spec: JobSpec, caller: Caller) -
             f"user {spec.user or 'nobody'} is no member of virtual cluster {name}: submit to"
             f" {' or '.join(homes)[:400] or 'another pool'}, or ask an admin to become one"
         )
-    refuse_priority(cells, spec.priority, _PRIORITY)
+    refuse_priority(cells, spec.priority, PRIORITY_FIELD)
+    refuse_lent_cells(cells, spec, PRIORITY_FIELD)
     _refuse_unknown_pin(cells, spec, name)
     return replace(spec, virtual_cluster=name)
 
@@ -54,6 +55,16 @@ def refuse_priority(cells: CellsSpec | None, priority: int, field: str) -> None:
             field,
             f"{field}: in a pool with virtual clusters expected 0 to {HIGHEST}, or {OPPORTUNISTIC} for opportunistic"
             f" work without a guarantee, got {priority}",
+        )
+
+
+def refuse_lent_cells(cells: CellsSpec | None, spec: JobSpec, field: str) -> None:
+    """Raise InvalidField for a job that runs on idle cells alone, and could not give them back."""
+    if cells is not None and not spec.is_restartable and not spec.is_guaranteed:
+        raise InvalidField(
+            field,
+            f"{field}: a job that is not restartable runs within a guarantee, as it could not give idle cells back:"
+            f" expected 0 to {HIGHEST}, got {spec.priority}",
         )
 
 
@@ -80,7 +91,7 @@ def _refuse_unknown_pin(cells: CellsSpec, spec: JobSpec, name: str) -> None:
             + (f", it is one of {other}" if other else "")
             + (f"; expected one of {own}" if own else ""),
         )
-    refuse_pin_without_guarantee(spec, _PRIORITY)
+    refuse_pin_without_guarantee(spec, PRIORITY_FIELD)
 
 
 def _refuse_without(spec: JobSpec) -> None:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.cli.render.job_text import NOT_CONSIDERED, gpus_text, interruption, next_try, state
+from voda.cli.render.job_text import NOT_CONSIDERED, gpus_text, held_up, interruption, next_try, state
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, number_are, span
@@ -90,7 +90,7 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
         tries = next_try(job, job.at, when)
         yield f"failed {counted(job.program_failures, 'time')}, the last: {job.last_failure}{tries and f'; {tries}'}"
     if job.obstacle:
-        yield f"held up: {job.obstacle}"
+        yield f"held up: {held_up(job, when)}"
     if said := interruption(job):
         yield said
     yield f"why: {job.message or NOT_CONSIDERED}"

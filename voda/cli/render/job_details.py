@@ -25,6 +25,7 @@ from voda.cli.render.job_text import (
     gpu_hours,
     gpus_text,
     has_ended,
+    held_up,
     interruption,
     launcher,
     next_try,
@@ -123,7 +124,7 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         # What troubles it, before what a plan once gave it.
         yield from _failures(job, at)
         if context.explanation and context.explanation.obstacle:
-            yield "Held up", context.explanation.obstacle
+            yield "Held up", held_up(context.explanation, lambda instant: clock(instant, at))
     yield from _origin(job)
     if job.array is not None:
         array = job.array
@@ -185,6 +186,8 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
         yield "User", job.user
     others = [pool for pool in job.pools if pool != job.pool]
     or_others = f" (or {', '.join(others)})" if others and job.phase in (Phase.SUBMITTED, Phase.WAITING) else ""
+    if not job.is_restartable:
+        yield "Restartable", "never: once its program has begun, it is not stopped for others, resized or begun again"
     yield "Pool", f"{pool_text(job.pool, job.namespace)}{or_others}, priority {job.priority}"
     if job.virtual_cluster:
         pin = f", in its pinned cell {job.pinned_cell}" if job.pinned_cell else ""

@@ -40,6 +40,7 @@ _INTERRUPTIONS = {
     "refused": f"nodes do not take as many workers as it needs, {_GOES_ON}",
     "halted": f"it was halted and resumed, {_GOES_ON}",
     "failed": "its program failed, and it waits to be tried again",
+    "failed_for_good": "the replicas that had not finished failed for good",
     "evicted": f"its workers were evicted, {_GOES_ON}",
     "node_lost": f"its node was lost, {_GOES_ON}",
 }
@@ -111,6 +112,11 @@ def next_try(job: JobView | ExplanationView, at: datetime, when: Callable[[datet
         return f"{said} {wait}" if wait == "now" else f"{said} in {wait}"
     said = f"for its next try ({job.next_try} of {job.most_tries}), next at {when(job.next_try_at)}"
     return f"waits {said}" if wait == "now" else f"waits {wait} {said}"
+
+
+def held_up(job: ExplanationView, when: Callable[[datetime], str]) -> str:
+    """Return what keeps a job from running as planned, and when that is tried again."""
+    return f"{job.obstacle}; next try at {when(job.retry_at)}" if job.retry_at is not None else job.obstacle
 
 
 def interruption(job: JobView | ExplanationView) -> str:

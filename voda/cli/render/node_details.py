@@ -31,6 +31,7 @@ def node_text(node: NodeView, *, width: int | None) -> list[Text]:
         ("Status", _status(node)),
         ("GPUs", _gpus(node)),
         ("Jobs", ", ".join(f"{job_id} x{gpus}" for job_id, gpus in node.jobs.items()) or NONE),
+        *((("Taints", ", ".join(node.taints)),) if node.taints else ()),
         ("Labels", ",".join(f"{name}={value}" for name, value in sorted(node.labels.items())) or NONE),
         ("Shared", _shared(node)),
         *((("Driver", common),) if common else ()),
@@ -59,7 +60,7 @@ def _devices(node: NodeView) -> tuple[str, list[str]]:
 def _status(node: NodeView) -> str:
     notes = ["ready" if node.is_ready else "not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
-    notes += [node.drain_reason or "draining"] if node.is_draining else []
+    notes += [node.drain_message or "draining"] if node.is_draining else []
     notes += [why] if (why := silence(node)) else []
     return ", ".join(notes)
 

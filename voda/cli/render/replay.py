@@ -12,7 +12,7 @@ from voda.text import counted, number, percent, span
 from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
-    from voda.projections.learning import Accuracy
+    from voda.projections.measurements import Accuracy
     from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
     from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
 
@@ -118,7 +118,10 @@ def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
 
 
 def _comparison_title(verdict: "WhatIfComparison") -> str:
-    others = f"; {counted(verdict.left_out, 'other job')} did not complete in all three" if verdict.left_out else ""
+    left_out = counted(verdict.left_out, "other job")
+    others = (
+        f"; {left_out} did not complete in all three runs (recorded, re-simulated, what-if)" if verdict.left_out else ""
+    )
     return (
         f"What if {verdict.policy} ({verdict.placer}) had decided from position {verdict.position} on:"
         f" {counted(verdict.jobs, 'job')}{others}"

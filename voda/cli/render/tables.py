@@ -16,6 +16,7 @@ from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
+from voda.events.request_text import requested_text
 from voda.text import counted, number, short, since
 from voda.wire.jobs import ArrayView, JobView
 from voda.wire.pools import NodeView, PoolView
@@ -102,12 +103,12 @@ _JOB_WIDE = (
     Column(head="REASON", cut=6, least=24),
 )
 _NODE = (
-    Column(head="NAME", cut=2, least=12),
-    Column(head="STATUS"),
+    Column(head="NAME", cut=3, least=12),
+    Column(head="STATUS", cut=1, least=24),
     Column(head="GPUS", right=True),
     Column(head="USED", right=True, drop=1),
     Column(head="FREE", right=True),
-    Column(head="HELD BY", cut=1, least=12),
+    Column(head="HELD BY", cut=2, least=12),
 )
 _NODE_POOL = Column(head="POOL")
 _NODE_GPUS = (Column(head="SHARED", right=True), Column(head="MILLI LEFT", right=True, drop=2))
@@ -228,12 +229,14 @@ def _node(node: NodeView) -> list[str | Text]:
     status = Text("Ready", style="green") if node.is_ready else Text("NotReady", style="bold red")
     if not node.is_schedulable:
         status.append(",cordoned")
+    if node.taints:
+        status.append(",tainted")
     if node.is_draining:
-        status.append(",draining")
+        by = node.drain_reason
+        status.append(plain(f",{requested_text('draining', by.by, by.text) if by is not None else 'draining'}"))
     held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
     held += _sharing(node)
     held += [f"(others x{others})"] if (others := foreign_gpus(node)) else []
-    held += [f"({node.drain_reason})"] if node.drain_reason else []
     held += [f"({why})"] if (why := silence(node)) else []
     return [
         plain(node.name),

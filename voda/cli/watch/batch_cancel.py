@@ -26,11 +26,12 @@ class BatchCancel:
         client: of the server.
         reason: for the log; empty = none given.
         is_sure: whether nobody is asked about jobs of other users.
+        is_kill: whether their processes are killed at once.
     """
 
-    def __init__(self, client: Client, reason: str, *, is_sure: bool) -> None:
+    def __init__(self, client: Client, reason: str, *, is_sure: bool, is_kill: bool = False) -> None:
         self._client = client
-        self._query = {"reason": reason} if reason else None
+        self._query = {**({"reason": reason} if reason else {}), **({"now": "true"} if is_kill else {})}
         self._confirmation = ChangeConfirmation(client, "delete", is_sure=is_sure)
         self._canceled: list[str] = []
         self._has_ended_before = False

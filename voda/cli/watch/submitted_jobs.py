@@ -148,6 +148,8 @@ def _text(done: SubmissionView, *, was_known: bool, is_program: bool) -> str:
     noun = "worker" if is_program else "replica"
     size = f"{job.min_replicas} to {job.max_replicas} {noun}s" if job.max_replicas > job.min_replicas else ""
     size = size or counted(job.max_replicas, noun)
+    if not job.is_restartable and job.max_replicas > job.min_replicas:
+        size = f"{size} (not restartable: it begins with {job.requested_replicas}, and keeps that)"
     gpus = gpus_text(job)
     # Neither is a word of somebody who wrote no manifest.
     kind = "" if is_program else f"{job.kind}, "

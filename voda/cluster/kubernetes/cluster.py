@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from voda.cluster.attempts import measured
 from voda.cluster.kubernetes.convergence.actuator import Actuator
-from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.convergence.desired import Desired, DesiredHalt, DesiredRun, DesiredStop
 from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import done_indices
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause
+from voda.cluster.kubernetes.state.job_objects import done_exits
+from voda.cluster.kubernetes.state.job_pods import exit_cause
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
 from voda.concurrency import for_each
@@ -108,7 +108,7 @@ class KubernetesCluster:
             case HaltJob():
                 return DesiredHalt(is_kill=action.is_kill)
             case StopJob():
-                return DesiredStop(is_unwanted=action.reason == "canceled")
+                return DesiredStop(is_unwanted=action.reason == "canceled", is_kill=action.is_kill)
 
     def _uid(self, job_id: str) -> str | None:
         """Return the uid of a job's object; None where it has none, or is about to have another."""
@@ -123,13 +123,13 @@ class KubernetesCluster:
     def _exits(self, job_id: str) -> Mapping[int, ExitCause]:
         """Return why workers ended whose pods are still there, or that are done, unless another one has their index."""
         inventory, exits = self.inventory, dict[int, ExitCause]()
-        holders, done = inventory.gpu_nodes(job_id), done_indices(inventory.object_of(job_id))
+        holders, done = inventory.gpu_nodes(job_id), done_exits(inventory.object_of(job_id))
         for pod in inventory.workers(job_id).values():
             number = index(pod)
             if pod.is_over and pod.spec.node_name and number is not None and number not in holders:
                 node = inventory.stock.nodes.get(pod.spec.node_name)
                 exits[number], _ = exit_cause(pod, pod, node=node, wanted=None)
-        return {**exits, **dict.fromkeys(done - holders.keys(), SUCCESS[0])}
+        return {**exits, **{index: cause for index, (cause, _) in done.items() if index not in holders}}
 
 
 class _Lazy(Mapping[str, T]):

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from voda.cluster.kubernetes.device_objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import Api
-from voda.kubernetes_client.metadata import PartialObject
+from voda.kubernetes_client.metadata import KubeRecord, PartialObject
 from voda.kubernetes_client.paths import api_path
 from voda.kubernetes_client.reflector import Reflector
 
@@ -24,6 +30,8 @@ _CLASSES: Final = "deviceclasses"
 _SLICES: Final = "resourceslices"
 _CLAIMS: Final = "resourceclaims"
 _TEMPLATES: Final = "resourceclaimtemplates"
+_TAINT_RULES: Final = "devicetaintrules"
+"""Served by Kubernetes 1.37 or newer."""
 _WIDE: Final = (_CLASSES, _SLICES, _CLAIMS)
 """Mirrored in the whole cluster."""
 _ONE: Final = {"fieldSelector": "metadata.name=voda"}
@@ -33,6 +41,16 @@ MakeReflector = Callable[[str, type[Any], Callable[[str, Any], None], Callable[[
 """(path, type of its objects, what takes a change, what is kept) -> reflector."""
 
 
+class _Collection(KubeRecord, frozen=True):
+    name: str = ""
+
+
+class _Collections(KubeRecord, frozen=True):
+    """What an API server says of one version of an API group."""
+
+    resources: tuple[_Collection, ...] = ()
+
+
 @dataclass(kw_only=True)
 class DeviceDiscovery:
     api: Api
@@ -40,7 +58,9 @@ class DeviceDiscovery:
     mirrored: MakeReflector
     _followed: set[tuple[str, str]] = field(default_factory=set, init=False)
     """Collection and namespace."""
-    _has_warned: bool = field(default=False, init=False)
+    _has_taint_rules: bool = field(default=False, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
+    """What was said once."""
 
     async def discover(self, namespaces: Sequence[str]) -> list[Reflector[Any]]:
         """Return reflectors of what is not mirrored yet: claim templates of these namespaces, all else of the cluster.
@@ -49,16 +69,20 @@ class DeviceDiscovery:
         """
         stock = self.stock
         stock.is_served = stock.is_served or await self._is_served(namespaces)
-        found: list[Reflector[Any]] = []
+        if stock.is_served and not self._has_taint_rules:
+            self._has_taint_rules = await self._serves_taint_rules()
+        gpus, found = stock.published, list[Reflector[Any]]()
         # First what says which devices are GPUs.
         for name, of, put, kept in (
-            (_CLASSES, DeviceClass, stock.put_class, stock.classes),
-            (_SLICES, ResourceSlice, stock.put_slice, stock.slices),
+            (_CLASSES, DeviceClass, gpus.put_class, gpus.classes),
+            (_TAINT_RULES, DeviceTaintRule, gpus.put_taint_rule, gpus.taint_rules),
+            (_SLICES, ResourceSlice, gpus.put_slice, gpus.slices),
             (_CLAIMS, ResourceClaim, stock.put_claim, stock.claims),
             (_TEMPLATES, ResourceClaimTemplate, stock.put_template, stock.templates),
         ):
             for namespace in namespaces if name == _TEMPLATES else ("",):
-                if stock.is_served and (name, namespace) not in self._followed:
+                is_there = self._has_taint_rules if name == _TAINT_RULES else stock.is_served
+                if is_there and (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
                     found.append(
                         self.mirrored(api_path(_VERSION, name, namespace), of, put, partial(_within, namespace, kept))
@@ -73,12 +97,24 @@ class DeviceDiscovery:
             for name, namespace in (*((each, "") for each in _WIDE), *((_TEMPLATES, each) for each in namespaces)):
                 await self.api.list(api_path(_VERSION, name, namespace), PartialObject, _ONE)
         except ActionRefused as error:
-            # An earlier installation gave no such rights.
-            level = logging.DEBUG if self._has_warned else logging.WARNING
-            _log.log(level, "GPUs that are claimed do not count reason=%s", error)
-            self._has_warned = True
-            return False
+            return self._refused("GPUs that are claimed do not count", error)
         return True
+
+    async def _serves_taint_rules(self) -> bool:
+        served = await self.api.get(f"/apis/{_VERSION}", _Collections)
+        if served is None or not any(each.name == _TAINT_RULES for each in served.resources):
+            return False
+        try:
+            await self.api.list(api_path(_VERSION, _TAINT_RULES), PartialObject, _ONE)
+        except ActionRefused as error:
+            return self._refused("devices that a DeviceTaintRule taints count as if it did not", error)
+        return True
+
+    def _refused(self, what: str, error: ActionRefused) -> bool:
+        # An earlier installation gave no such rights.
+        _log.log(logging.DEBUG if what in self._warned else logging.WARNING, "%s reason=%s", what, error)
+        self._warned.add(what)
+        return False
 
 
 def _within(namespace: str, objects: Mapping[str, Any]) -> Mapping[str, Any]:

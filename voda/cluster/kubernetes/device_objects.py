@@ -1,7 +1,7 @@
 """Objects of dynamic resource allocation (resource.k8s.io/v1), trimmed to the fields that voda reads."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import Any, ClassVar, Final, Self
 
@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr, replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.interning import intern_value
-from voda.cluster.kubernetes.objects import OwnObject
+from voda.cluster.kubernetes.objects import KubeCondition, OwnObject
 from voda.kubernetes_client.metadata import KubeRecord, WatchedObject
 
 _LABEL: Final = re.compile(r"[a-z0-9-]{1,63}")
@@ -19,6 +19,11 @@ _CLOSING: Final = ("NoSchedule", "NoExecute")
 
 class DeviceTaint(KubeRecord, frozen=True):
     effect: str = ""
+
+    @property
+    def closes(self) -> bool:
+        """Whether it keeps a device from being allocated."""
+        return self.effect in _CLOSING
 
 
 class CapacityPolicy(KubeRecord, frozen=True):
@@ -29,6 +34,19 @@ class CapacityPolicy(KubeRecord, frozen=True):
 class DeviceCapacity(KubeRecord, frozen=True):
     value: str | int | float = "0"
     request_policy: CapacityPolicy = CapacityPolicy()
+
+
+class CounterValue(KubeRecord, frozen=True):
+    value: str | int | float = "0"
+
+
+class CounterSet(KubeRecord, frozen=True):
+    """What a device has that its partitions take from each other, or what one of them takes of it."""
+
+    name: str = ""
+    counter_set: str = ""
+    """The name, of what a partition takes."""
+    counters: Mapping[str, CounterValue] = {}
 
 
 class PublishedDevice(KubeRecord, frozen=True):
@@ -42,7 +60,7 @@ class PublishedDevice(KubeRecord, frozen=True):
     """`name`, of the driver's own, or `domain/name` -> string, number or boolean."""
     capacity: Mapping[str, DeviceCapacity] = {}
     """Under such names too; of devices that claims share."""
-    consumes_counters: tuple[Mapping[str, Any], ...] = ()
+    consumes_counters: tuple[CounterSet, ...] = ()
     """Of a partition: what it takes of counters, which other partitions take too."""
     texts: Mapping[str, str] = field(default={}, name=".texts")
     """The attributes that are strings; of devices that claims share."""
@@ -58,8 +76,8 @@ class PublishedDevice(KubeRecord, frozen=True):
 
     @property
     def is_closed(self) -> bool:
-        """Whether a taint keeps it from being allocated."""
-        return any(taint.effect in _CLOSING for taint in self.taints)
+        """Whether a taint of its own keeps it from being allocated."""
+        return any(taint.closes for taint in self.taints)
 
 
 class SlicePool(KubeRecord, frozen=True):
@@ -73,6 +91,7 @@ class ResourceSliceSpec(KubeRecord, frozen=True):
     pool: SlicePool = SlicePool()
     node_name: str = ""
     devices: tuple[PublishedDevice, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(OwnObject, frozen=True):
@@ -82,6 +101,34 @@ class ResourceSlice(OwnObject, frozen=True):
     def pool(self) -> tuple[str, str]:
         """Driver and name of the pool that it is a part of."""
         return self.spec.driver, self.spec.pool.name
+
+
+class TaintSelector(KubeRecord, frozen=True):
+    """The devices of a rule; what is None may be any."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(KubeRecord, frozen=True):
+    device_selector: TaintSelector | None = None
+    """None: it taints nothing."""
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(OwnObject, frozen=True):
+    """A taint of devices that an administrator writes, not their driver."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+    def closes(self, driver: str, pool: str, device: str) -> bool:
+        """Say whether it keeps a device from being allocated."""
+        wanted = self.spec.device_selector
+        if wanted is None or not self.spec.taint.closes:
+            return False
+        pairs = (wanted.driver, driver), (wanted.pool, pool), (wanted.device, device)
+        return all(want is None or want == has for want, has in pairs)
 
 
 class CelSelector(KubeRecord, frozen=True):
@@ -94,6 +141,8 @@ class ClassSelector(KubeRecord, frozen=True):
 
 class DeviceClassSpec(KubeRecord, frozen=True):
     selectors: tuple[ClassSelector, ...] = ()
+    extended_resource_name: str = ""
+    """Of pods that ask for its devices as for an extended resource; empty: none do."""
 
 
 class DeviceClass(OwnObject, frozen=True):
@@ -156,6 +205,10 @@ class AllocatedDevice(KubeRecord, frozen=True):
     share_id: str = field(default="", name="shareID")
     """Of a device that claims share; empty: it has the device alone."""
     consumed_capacity: Mapping[str, str | int | float] = {}
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    """Of its request: kube-scheduler gives it to this claim in spite of some taints."""
+    binding_conditions: tuple[str, ...] = ()
+    """What its driver has to say of it before kube-scheduler binds a pod, such as that it is attached."""
 
 
 class AllocatedDevices(KubeRecord, frozen=True):
@@ -164,10 +217,21 @@ class AllocatedDevices(KubeRecord, frozen=True):
 
 class ClaimAllocation(KubeRecord, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
+    allocation_timestamp: str = ""
+    """When it was made; not every scheduler writes it."""
+
+
+class DeviceStatus(KubeRecord, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: tuple[KubeCondition, ...] = ()
 
 
 class ClaimStatus(KubeRecord, frozen=True):
     allocation: ClaimAllocation | None = None
+    devices: tuple[DeviceStatus, ...] = ()
+    """What drivers say of those that it has."""
 
 
 class ResourceClaim(OwnObject, WatchedObject, frozen=True):
@@ -206,6 +270,22 @@ class ResourceClaim(OwnObject, WatchedObject, frozen=True):
     def devices(self) -> frozenset[tuple[str, str, str]]:
         """Driver, pool and name of each device that it has, or has some of."""
         return frozenset((each.driver, each.pool, each.device) for each in self.results)
+
+    @property
+    def awaited_conditions(self) -> Sequence[str]:
+        """Return what drivers have not said yet of devices that it has, without which no pod of it is bound."""
+        said = {
+            (each.driver, each.pool, each.device, condition.type)
+            for each in self.status.devices
+            for condition in each.conditions
+            if condition.status == "True"
+        }
+        awaited = ((each, name) for each in self.results for name in each.binding_conditions)
+        return sorted({name for each, name in awaited if (each.driver, each.pool, each.device, name) not in said})
+
+    def tolerates(self, device: tuple[str, str, str]) -> bool:
+        """Say whether it has a device and tolerates taints of it, so that it may get it again."""
+        return any(each.tolerations and (each.driver, each.pool, each.device) == device for each in self.results)
 
     @property
     def pod(self) -> str:

@@ -2,7 +2,8 @@
 
 1. Publishes what changed in the inventory, as facts for the log.
 2. Converges the jobs that changed towards what is desired of them.
-3. Every few seconds: lifts old refusals, reports stalls, and looks again at jobs that wait for time to pass.
+3. Every few seconds: says what room pods of others leave, lifts old refusals, reports stalls, and looks again at jobs
+   that wait for time to pass.
 
 Rule: changes within a moment are published together, exits before starts, so that no node is ever shown overfull.
 """
@@ -12,11 +13,12 @@ from collections.abc import Callable
 from typing import Final
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.desired import DesiredHalt, DesiredStop
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.convergence.refusals import RefusalReports
+from voda.cluster.kubernetes.convergence.sick_gpus import SickGpuWatch
 from voda.cluster.kubernetes.convergence.stalls import StallWatch
-from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.observations import Observations
@@ -29,6 +31,7 @@ from voda.kubernetes_client.api import Api
 _BATCH_S: Final = 0.02
 """What changes within this span is published together."""
 _SWEEP_S: Final = 5.0
+"""A node whose room alone changes is published as often at the most."""
 
 
 class LeaderLoop:
@@ -44,9 +47,16 @@ class LeaderLoop:
         self._refusals = RefusalReports(inventory, clock, publish_job, telemetry=setup.telemetry)
         self._gates = GateLifter(inventory, api, self._refusals, telemetry=setup.telemetry)
         self.actuator = Actuator(
-            inventory, api, clock, self._gates, publish_job, values=setup.values, telemetry=setup.telemetry
+            inventory,
+            api,
+            clock,
+            self._gates,
+            publish_job,
+            values=setup.values,
+            settings=setup.settings,
+            telemetry=setup.telemetry,
         )
-        self.observations = Observations(inventory)
+        self.observations = Observations(inventory, clock.now)
         self._stalls = StallWatch(
             inventory=inventory,
             actuator=self.actuator,
@@ -54,6 +64,14 @@ class LeaderLoop:
             clock=clock,
             api=api,
             recorded_stall=setup.log.stall,
+            publish=publish_job,
+        )
+        self._sick = SickGpuWatch(
+            inventory=inventory,
+            api=api,
+            clock=clock,
+            settings=setup.settings,
+            is_mostly_silent=setup.log.is_mostly_silent,
             publish=publish_job,
         )
         self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, telemetry=setup.telemetry)
@@ -156,15 +174,20 @@ class LeaderLoop:
         while True:
             await asyncio.sleep(_SWEEP_S)
             jobs = list(self._log.live_jobs())
+            with log_unexpected("observing", "the room of nodes"):
+                for pool, fact in self.observations.room_facts():
+                    self._publish(pool, fact)
             with log_unexpected("sweeping", "refusals"):
                 self._refusals.retry(jobs)
             self._inventory.dirty_jobs.update(self.actuator.unsettled(self.actuator.desired))
             self._wake.set()
 
     async def _watch_stalls(self) -> None:
-        """Look for stalls now and then; apart from the sweep, since it reads Events from the server."""
+        """Look for sick GPUs and stalls now and then; apart from the sweep, since it waits for the server."""
         while True:
             await asyncio.sleep(_SWEEP_S)
+            with log_unexpected("looking for", "sick GPUs"):
+                await self._sick.look(list(self._log.live_jobs()))
             with log_unexpected("looking for", "stalls"):
                 await self._stalls.look(job.spec.job_id for job in self._log.live_jobs())
 

@@ -1,7 +1,6 @@
 """Kubernetes objects, trimmed to the fields that voda reads.
 
-Rules: decoding drops everything else and keeps equal parts once, so that ten thousand pods, which tolerate the same
-taints and request the same GPUs, cost megabytes and not gigabytes; an object and its mappings are never changed.
+Rules: decoding drops all else and keeps equal parts once, so that ten thousand pods cost megabytes; no object changes.
 """
 
 import math
@@ -13,8 +12,10 @@ from msgspec import Raw, defstruct, field
 from msgspec.structs import force_setattr, replace
 
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.container_status import ContainerStatus
 from voda.cluster.kubernetes.interning import intern_mapping, intern_strings, intern_value
 from voda.cluster.kubernetes.kinds.success_policy import SuccessPolicy, indices
+from voda.domain.node import Taint
 from voda.kinds.pod_template import PodClaim
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
@@ -67,11 +68,6 @@ class OwnObject(KubeRecord, frozen=True):
 
     def __post_init__(self) -> None:
         self.metadata.keep_ours()
-
-
-class Taint(KubeRecord, frozen=True):
-    key: str
-    effect: str = ""
 
 
 class NodeCondition(KubeRecord, frozen=True):
@@ -133,30 +129,6 @@ class KubePodSpec(KubeRecord, frozen=True):
     def __post_init__(self) -> None:
         force_setattr(self, "overhead", intern_mapping(self.overhead))
         force_setattr(self, "node_selector", intern_mapping(self.node_selector))
-
-
-class Terminated(KubeRecord, frozen=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-    finished_at: str = ""
-
-
-class Waiting(KubeRecord, frozen=True):
-    reason: str = ""
-    """ContainerCreating, ImagePullBackOff, CrashLoopBackOff, ..."""
-
-
-class ContainerState(KubeRecord, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(KubeRecord, frozen=True):
-    name: str = ""
-    restart_count: int = 0
-    state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
 
 
 class KubeCondition(KubeRecord, frozen=True):
@@ -287,6 +259,8 @@ class JobStatus(KubeRecord, frozen=True):
     completion_time: str | None = None
     completed_indexes: str = ""
     """Of a Job: replicas that succeeded, such as 0,3-5."""
+    failed_indexes: str = ""
+    """Of a Job with backoffLimitPerIndex: replicas that failed for good, written alike."""
 
     @property
     def has_succeeded(self) -> bool:
@@ -307,6 +281,7 @@ class KubeRunPolicy(KubeRecord, frozen=True):
     clean_pod_policy: str | None = None
     managed_by: str | None = None
     backoff_limit: int | None = None
+    ttl_seconds_after_finished: int | None = None
 
 
 class KubeTemplateSpec(KubeRecord, frozen=True):
@@ -320,6 +295,7 @@ class KubeTemplate(KubeRecord, frozen=True):
 
 class ReplicaSpec(KubeRecord, frozen=True):
     replicas: int | None = None
+    restart_policy: str = ""
     template: KubeTemplate = KubeTemplate()
 
 
@@ -337,6 +313,7 @@ class JobObjectSpec(KubeRecord, frozen=True):
     """Of a Job, as the next ones; other kinds have it in runPolicy."""
     managed_by: str | None = None
     parallelism: int | None = None
+    backoff_limit_per_index: int | None = None
     success_policy: SuccessPolicy | None = None
     template: KubeTemplate = KubeTemplate()
 
@@ -363,6 +340,8 @@ class JobObject(WatchedObject, frozen=True):
     void: Set[int] = frozenset()
     """Replicas that it counts as succeeded, whose pods were taken before their programs had finished; the inventory
     adds them."""
+    evictions: int = 0
+    """Times that the log has a worker of it evicted for its own limits; the inventory adds it."""
     is_void: bool = False
     """Whether its success as a whole is none for that reason, or it can only run on if it is made anew."""
     text: bytes = field(default=b"", name=".text")

@@ -1,6 +1,6 @@
 """What the service gives a Kubernetes cluster: settings, and the jobs that the log has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 from voda.domain.reasons.stalls import StallReason
+from voda.domain.settings import Settings
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 
@@ -32,6 +33,9 @@ class JobLog(Protocol):
     def stall(self, job_id: str) -> StallReason | None:
         """Return what a live job waits for, as the log has it; None: it goes on."""
 
+    def is_mostly_silent(self, pool: str) -> bool:
+        """Return whether most nodes of a pool are silent at once: what they share is believed ill, not they."""
+
 
 class KubernetesSetup(Struct, frozen=True, kw_only=True):
     rule: PoolRule
@@ -45,4 +49,6 @@ class KubernetesSetup(Struct, frozen=True, kw_only=True):
     """Pools that exist even without nodes."""
     relist_s: float = 600.0
     values: TemplateValues = TemplateValues()
+    settings: Callable[[str], Settings] = lambda _pool: Settings()
+    """Returns those of a pool."""
     telemetry: Telemetry = NO_TELEMETRY

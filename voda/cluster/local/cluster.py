@@ -29,7 +29,7 @@ from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_tran
 from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput, TransientError
-from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
 from voda.events.types import JobCompleted, JobFailed, Observation
 from voda.untrusted_files import UnsafeFile
 
@@ -150,21 +150,21 @@ class LocalCluster:
     def _carry_out(self, action: Action, account: Account | None, left: Sequence[MarkedProcess]) -> None:
         match action:
             case StartJob() | ResizeJob():
-                size = len(action.nodes)
+                size, there = len(action.nodes), places(action.nodes).keys()
                 planned = action.planned if isinstance(action, ResizeJob) else 0
                 placed = self._job(action.job_id, account, left)
                 if problem := placed.state.use(account):
                     self._fail(action.job_id, problem)
                 else:
                     placed.place(
-                        size, planned=max(size, planned), start=action if isinstance(action, StartJob) else None
+                        there, planned=max(size, planned), start=action if isinstance(action, StartJob) else None
                     )
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.halt(left if action.is_kill else None)
             case StopJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
-                    job.stop(action.reason)
+                    job.stop(action.reason, is_kill=action.is_kill)
 
     async def watch(self) -> AsyncIterator[Observation]:
         while True:
@@ -308,7 +308,7 @@ async def _find_left(context: LocalContext, folder: JobFolder) -> Sequence[Marke
 
 
 def _refuse_other_nodes(action: StartJob | ResizeJob, name: str) -> None:
-    if others := sorted({node for node in action.nodes if node != name}):
+    if others := sorted({node for node in action.nodes if node not in ("", name)}):
         raise ActionRefused(f"job {action.job_id}: needs GPUs on node {others[0]}, this cluster is node {name}")
 
 

@@ -25,7 +25,7 @@ from voda.programs.importable import with_package
 def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaCommand:
     """Return what a replica runs now."""
     context, folder, record, account = state.context, state.folder, state.record, state.account
-    program = run_spec.programs[run_spec.role_of(replica)]
+    program, settings = run_spec.programs[run_spec.role_of(replica)], context.config.settings()
     index = index_of(run_spec, record, replica)
     if index is None:
         of_kind = launcher_environment(folder, transport=context.transport)
@@ -52,8 +52,8 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         folders=_folders(program, run_spec, folder),
         files=run_spec.env_files,
         account=account,
-        grace_s=program.grace_s,
-        log_bytes=min(context.config.log_bytes, context.config.output_bytes() // output_count(run_spec, record)),
+        grace_s=min(program.grace_s, settings.termination_grace_s),
+        log_bytes=min(context.config.log_bytes, settings.output_bytes // output_count(run_spec, record)),
     )
 
 
@@ -104,7 +104,7 @@ def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int
 
 def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, index: int | None) -> Mapping[str, str]:
     if not visible(context, record, record.wanted):
-        return {}
+        return {"CUDA_VISIBLE_DEVICES": ""} if context.slots.has_gpus else {}
     # As NVML counts them, whatever the order of their speeds.
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if record.share is not None:

@@ -72,8 +72,8 @@ class LocalClusterConfig:
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
     telemetry: Telemetry = NO_TELEMETRY
-    output_bytes: Callable[[], int] = lambda: Settings().output_bytes
-    """Returns the most bytes of the output of all replicas of a job together, which share it evenly."""
+    settings: Callable[[], Settings] = Settings
+    """Returns those of the pool."""
 
 
 @dataclass(slots=True, kw_only=True)

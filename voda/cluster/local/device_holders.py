@@ -22,6 +22,7 @@ from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
 from voda.domain.plan import StartJob
+from voda.domain.reasons.pods import WorkerGone
 from voda.events.types import RETRIED_CAUSES, ExitCause, ShareAssigned, ShareReleased, WorkerExited
 from voda.untrusted_files import UnsafeFile
 
@@ -182,8 +183,7 @@ class DeviceHolders:
         if has_released:
             spec = context.config.jobs(record.job_id)
             pod = pod_of(spec) if spec is not None else ""
-            reason = "its worker is gone"
-            context.tell(ShareReleased(node=context.node, pod_uid=record.job_id, pod=pod, reason=reason))
+            context.tell(ShareReleased(node=context.node, pod_uid=record.job_id, pod=pod, reason=WorkerGone()))
         if by_cause:
             self._set_launcher_limits()
         pause_s = 0.0 if record.ended else restart_in_s(record, context.now())
@@ -219,7 +219,8 @@ class DeviceHolders:
             record.resumed_at = context.now()
             record.done.clear()
         record.kind, record.gpus_per_replica = run_spec.kind, run_spec.spec.gpus_per_replica
-        record.grace_s, record.boot_id = run_spec.grace_s, context.boot_id
+        record.grace_s = min(run_spec.grace_s, context.config.settings().termination_grace_s)
+        record.boot_id = context.boot_id
         record.devices |= devices
         record.state, record.size = "running", size
         folder.save(record)

@@ -167,6 +167,10 @@ class Slots:
         known = frozenset(minor for minor in found if minor is not None)
         return None if None in gpus or None in found else known
 
+    @property
+    def has_gpus(self) -> bool:
+        return any(device.is_gpu for device in self.devices.values())
+
     def visible(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return what CUDA_VISIBLE_DEVICES shall name for these devices; empty where they are CPU slots."""
         return tuple(name for name in names if name not in self.devices or self.devices[name].is_gpu)

@@ -48,6 +48,9 @@ def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: 
         # voda is ending them all, and the one may have failed by the other's end.
         return ExitDecision(outcome="ignored")
     restarted = None if run_spec.is_gang else index
+    if ended.was_told and not run_spec.policy.is_restartable:
+        why = "was told to end, not by voda, and its job is not restartable"
+        return ExitDecision(outcome="failed", reason=f"{replica} {why}")
     if ended.was_told:
         # Not by voda: a machine that shuts down tells its processes to end. Even one that ends well is not done.
         return ExitDecision(outcome="evicted", worker=restarted)
@@ -145,7 +148,7 @@ def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
         return f"{what}; its restartPolicy ExitCode takes that as permanent"
-    if policy == "Never" and not run_spec.is_mpi_v2:
+    if policy == "Never":
         return f"{what}; its restartPolicy is Never"
     if failures >= run_spec.policy.backoff_limit:
         restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""

@@ -5,14 +5,14 @@ share one state, and the replicas report exits, which `exit_policy` judges. Rule
 between record and processes, whatever woke it, so it may be called at any time; nothing waits.
 """
 
+import errno
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from functools import partial
 from typing import Final, Literal, assert_never
 
 from msgspec.structs import replace
 
-from voda.cluster.local.command import path_of
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_holders import DeviceHolders
 from voda.cluster.local.exit_policy import (
@@ -21,28 +21,29 @@ from voda.cluster.local.exit_policy import (
     describe_exit,
     describe_last,
     has_done_its_work,
-    is_lasting,
     put_off_restart,
     restart_in_s,
     unfinished_replicas,
 )
+from voda.cluster.local.failure_reports import read_last_words, report_failure
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
-from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.processes.replica_folder import Exit
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
-from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
+from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 from voda.programs.last_words import LastWords
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
 """No event shows that the last process of a launcher's worker ended; all other ends are reported at once."""
-_LAST_LINES_S: Final = 5.0
-"""For reading what a failed replica printed last; a job fails without it where the disk takes longer."""
-_LAST_LINE: Final = 300
-"""Characters of it, in the log of events."""
+_PERMANENT: Final = frozenset(
+    {errno.EINVAL, errno.ERANGE, errno.EPERM, errno.EDOM, errno.EOVERFLOW, errno.EOPNOTSUPP, errno.E2BIG}
+)
+"""What the kernel says of a limit or a process that it will refuse at the next try too."""
+_KILL_SHIMS_S: Final = 4.0
+"""A shim that has not killed its program by then may be stopped itself, where it runs as the same user."""
 _LAST_LINES: Final = 5
 """Shown of a job that has failed."""
 _log = logging.getLogger(__name__)
@@ -59,17 +60,18 @@ class LocalJob:
         self._claims = DeviceHolders(self.state, self.replicas, settle=self.settle)
         self._next_look = Timer(self.state.later, self.settle)
         self._deadline = Timer(self.state.later, self._check_deadline)
+        self._kill_shims = Timer(self.state.later, partial(_kill_processes, self.state))
         self._is_failing = False
         """Its last lines are being read; nothing is done about it meanwhile."""
 
     # ---- what is asked
 
-    def place(self, size: int, *, planned: int, start: StartJob | None = None) -> None:
-        """Let the job have workers 0..size-1: start it, or grow or shrink it.
+    def place(self, workers: Set[int], *, planned: int, start: StartJob | None = None) -> None:
+        """Let the job have these workers: start it, or grow or shrink it.
 
         Args:
-            size: of the job for now.
-            planned: its size by the plan, `size` or more.
+            workers: their indices, for now.
+            planned: its size by the plan, more than the highest of them.
             start: which GPU a job may share that has no workers; None: any.
 
         Raises:
@@ -80,8 +82,8 @@ class LocalJob:
         if record.ended or record.state in ("halting", "stopping"):
             raise ActionRefused(f"job {record.job_id}: is ending; it can start again once its workers are gone")
         run_spec = self._context.run_spec(record.job_id)
-        new = [index for index in range(size) if index not in record.devices]
-        surplus = {index for index in record.devices if index >= size} - record.leaving
+        new = sorted(workers - record.devices.keys())
+        surplus = record.devices.keys() - workers - record.leaving
         if surplus:
             record.size = planned
             self._claims.terminate(surplus)
@@ -111,18 +113,22 @@ class LocalJob:
             self.state.folder.kill(killed)
             self.settle()
 
-    def stop(self, reason: StopReason) -> None:
-        """End the job for good, and forget it once its processes are gone."""
+    def stop(self, reason: StopReason, *, is_kill: bool = False) -> None:
+        """End the job for good, and forget it once its processes are gone; `is_kill`: their shims kill them at once, or
+        are killed themselves a little later.
+        """
         record = self.record
-        if record.state == "stopping" and not (reason == "canceled" and record.succeeded_at):
-            return
         if record.succeeded_at and reason != "canceled":
             # It completed, and the other replicas are about to end by themselves.
-            record.state = "stopping"
-            self.state.save()
-            self.settle()
-        else:
+            if record.state != "stopping":
+                record.state = "stopping"
+                self.state.save()
+                self.settle()
+        elif record.state != "stopping" or record.succeeded_at:
             self._end("stopping")
+        if is_kill:
+            self.replicas.kill()
+            self._kill_shims.set(_KILL_SHIMS_S)
 
     def _end(self, state: Literal["halting", "stopping"]) -> None:
         # Written together with the workers that leave: a crash between two files would leave a job that ends and
@@ -196,6 +202,9 @@ class LocalJob:
             if not self.record.ended:
                 self.fail(f"its folder cannot be used: {error}")
         except OSError as error:
+            if error.errno in _PERMANENT and self.record.state == "running" and not self.record.ended:
+                self.fail(f"this machine refuses what it asks for: {error.filename or 'a process'}: {error.strerror}")
+                return
             _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
             self.state.later(TRY_AGAIN_S, self.settle)
 
@@ -292,7 +301,7 @@ class LocalJob:
                 self._on_exit(name, replace(ended, rank_code=said.exit_code), said)
                 self.settle()
 
-        _read_reason(self.state, name, ended, read)
+        read_last_words(self.state, name, ended, read)
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
         """Have a replica started again after a pause, by a plan: in the pause it holds no devices, and where it is the
@@ -309,7 +318,7 @@ class LocalJob:
             record.leaving.update(gone)
             self.state.save()
         if cause == "failed":
-            _report_failure(self.state, name, ended, fail=self.fail)
+            report_failure(self.state, name, ended, fail=self.fail)
         what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
         _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
@@ -351,6 +360,10 @@ class LocalJob:
             self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
 
 
+def _kill_processes(state: JobState) -> None:
+    state.context.in_thread(state.folder.find_processes, lambda found: state.folder.kill(found or ()), within_s=FIND_S)
+
+
 def _end_unfinished(job: LocalJob) -> None:
     """End what has not ended by itself in the grace since its job has completed."""
     folder = job.state.folder
@@ -364,37 +377,3 @@ def _end_unfinished(job: LocalJob) -> None:
         job.state.context.in_thread(folder.find_processes, kill, within_s=FIND_S)
     else:
         job._terminate_all()
-
-
-def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[str, int | None], None]) -> None:
-    """Tell users how a program failed that is started again and when, and what it printed last; or let its job fail."""
-    record, run_spec = state.record, state.run_spec()
-    most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
-    tries, due_at = record.failures + 1 if most else 0, record.not_before
-
-    def read(found: LastWords | None) -> None:
-        said = found or LastWords()
-        how = describe_exit(replace(ended, rank_code=said.exit_code))
-        last = describe_last(ended, said, lines=1)
-        if is_lasting(ended, said) and record.state != "stopping" and not record.ended:
-            fail(f"{name} {how}{last}", ended.exit_code)
-            return
-        state.context.tell(
-            ProgramFailed(
-                job_id=record.job_id,
-                replica=name,
-                reason=how + last[:_LAST_LINE],
-                next_try=tries,
-                most_tries=most,
-                next_try_at=due_at,
-            )
-        )
-
-    _read_reason(state, name, ended, read)
-
-
-def _read_reason(state: JobState, name: str, ended: Exit, then: Callable[[LastWords | None], object]) -> None:
-    folder, runs, run_spec = state.folder, {**state.record.runs, name: ended.run}, state.run_spec()
-    path = path_of(state, run_spec, name) if run_spec is not None else ""
-    # In a thread: a job's PATH may lead to disks that hang, too.
-    state.context.in_thread(lambda: read_reason(folder, name, runs, path), then, within_s=_LAST_LINES_S)

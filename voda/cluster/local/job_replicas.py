@@ -176,6 +176,11 @@ class JobReplicas:
             if name in self._running:
                 self._running[name].stop()
 
+    def kill(self) -> None:
+        """Let the shims of all that run kill what they started, at once."""
+        for replica in self._running.values():
+            replica.kill()
+
     def close(self) -> None:
         """Stop watching; the processes go on."""
         for replica in self._running.values():

@@ -17,24 +17,32 @@ from voda.domain.reasons.cells import (
     QuotaCause,
     TakenBack,
 )
-from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
-from voda.domain.reasons.nodes import Drained, LacksRoom, NoneFree
-from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause
+from voda.domain.reasons.holds import After, ArrayBound, BegunOnce, FixedBound, InVain, LostRun, NextTry, Overdue
+from voda.domain.reasons.nodes import Drained, ForLauncher, LacksRoom, NeedsNoGpu, NoneFree, RoomInVain
+from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause, UserTurns
+from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import Stuck
 
 R = TypeVar("R", bound="Explained")
 Cause = (
     PolicyCause
     | HigherPriority
+    | UserTurns
     | ThrashCause
     | LacksRoom
     | NoneFree
+    | NeedsNoGpu
+    | ForLauncher
     | After
     | InVain
     | NextTry
+    | BegunOnce
+    | FixedBound
+    | LostRun
     | ArrayBound
     | Overdue
     | Stuck
+    | RoomInVain
     | Drained
     | InCells
     | QuotaCause
@@ -114,7 +122,10 @@ class HasPart(Explained, frozen=True, kw_only=True):
 class Halted(Explained, frozen=True, kw_only=True):
     """Somebody has halted it."""
 
-    text: str
+    by: str = ""
+    """A user; empty: not known."""
+    text: str = ""
+    """Why, in their words."""
 
 
 Reason = Waits | Preempted | Keeps | Starts | Resized | Runs | GetsPart | HasPart | Halted
@@ -128,7 +139,7 @@ class Canceling(ReasonPart, frozen=True, kw_only=True):
 class Canceled(ReasonPart, frozen=True, kw_only=True):
     """Its cancellation was requested."""
 
-    text: str
+    why: CancelCause
 
 
 class Failed(ReasonPart, frozen=True, kw_only=True):

@@ -51,6 +51,14 @@ class HigherPriority(ReasonPart, frozen=True, kw_only=True):
     gpus: Gpus
 
 
+class UserTurns(ReasonPart, frozen=True, kw_only=True):
+    """So many users take turns; the job's has so many GPUs by this plan, and had so many lately, in the mean."""
+
+    users: int
+    gpus: Gpus
+    had_gpus: float
+
+
 class GrowthUnpaid(ReasonPart, frozen=True, kw_only=True):
     """To grow to so many workers would save less than it costs."""
 

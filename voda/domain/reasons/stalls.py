@@ -16,6 +16,8 @@ class LacksPods(ReasonPart, frozen=True, kw_only=True):
     """Kind of the object that the operator serves."""
     said: str = ""
     """What the controller says about it in Events; empty: nothing."""
+    failures: int = 0
+    """Pods that have failed in a row, for which a Job's controller makes all others after a pause; 0: it does not."""
 
 
 class PodStays(ReasonPart, frozen=True, kw_only=True):
@@ -52,6 +54,15 @@ class NotBound(ReasonPart, frozen=True, kw_only=True):
     """None: it is the launcher."""
     node: str
     scheduler: str
+
+
+class Attaching(ReasonPart, frozen=True, kw_only=True):
+    """A pod may go to a node, and its devices are being attached there."""
+
+    worker: int
+    node: str
+    conditions: tuple[str, ...]
+    """What their driver has not said yet."""
 
 
 class NotStarted(ReasonPart, frozen=True, kw_only=True):
@@ -102,6 +113,7 @@ StallReason = (
     | Unscheduled
     | OtherGates
     | NotBound
+    | Attaching
     | NotStarted
     | ContainerWaits
     | LacksClaims

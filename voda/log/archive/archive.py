@@ -79,7 +79,7 @@ class Archive:
         chain = HashChain()
         for segment in self.segments:
             if segment.last <= position:
-                chain.heads.update(header_of(segment).heads)
+                chain.heads.update(header_of(segment).chain_heads())
                 chain.position = segment.last
         for _ in self.groups(chain, position):
             pass

@@ -4,7 +4,7 @@ Rule: an event that the log still has is read from the log; the archive is opene
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -14,7 +14,7 @@ from voda.events.envelope import Event, Head, Sealed
 from voda.log.append_plan import Append
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
-from voda.log.store import DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore
+from voda.log.store import PAGE_BYTES, DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore, within_page
 from voda.log.tail import TAIL_PAGE
 
 _CACHED = 2
@@ -62,6 +62,13 @@ class SegmentStore(EventStore):
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         return await asyncio.to_thread(self._read, after, limit, None)
 
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        return within_page(await self.sizes(after, limit, stream=stream), limit)
+
+    async def sizes(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[int]:
+        """Return the bytes of up to `limit` events with position > `after`; of no more segments than make a page."""
+        return await asyncio.to_thread(self._sizes, after, limit, stream)
+
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Nothing comes after the last event."""
         while events := await self.read(after, TAIL_PAGE):
@@ -84,13 +91,26 @@ class SegmentStore(EventStore):
 
     def _read(self, after: int, limit: int, stream: str | None) -> list[Sealed]:
         with self._in_use:
-            found: list[Sealed] = []
-            for index, segment in enumerate(self.archive.segments):
-                if len(found) >= limit:
+            return [sealed for part in self._parts(after, limit, stream) for sealed in part]
+
+    def _sizes(self, after: int, limit: int, stream: str | None) -> list[int]:
+        with self._in_use:
+            sizes: list[int] = []
+            for part in self._parts(after, limit, stream):
+                sizes += [len(sealed.body) for sealed in part]
+                if sum(sizes) > PAGE_BYTES:
                     break
-                if segment.last > after and (stream is None or stream in self._header(index).heads):
-                    found += self._loaded(segment).read(after, limit - len(found), stream)
-            return found
+            return sizes
+
+    def _parts(self, after: int, limit: int, stream: str | None) -> Iterator[Sequence[Sealed]]:
+        """Yield what each segment has of the next events."""
+        for index, segment in enumerate(self.archive.segments):
+            if limit <= 0:
+                break
+            if segment.last > after and (stream is None or stream in self._header(index).heads):
+                part = self._loaded(segment).read(after, limit, stream)
+                limit -= len(part)
+                yield part
 
     def _header(self, index: int) -> SegmentHeader:
         if self._headers is None:
@@ -145,6 +165,17 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
         old = [event for event in await archive.read(after, limit, stream=stream) if event.position <= base]
         # The log itself returns the events after its base; they may be more than one page.
         return old if len(old) >= limit else [*old, *await self.read(base, limit - len(old), stream=stream)]
+
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        """See EventStore.page_size; a page across the end of the archive has up to PAGE_BYTES of either."""
+        try:
+            return await self._store.page_size(after, limit, stream=stream)
+        except LogArchived as error:
+            archive, base = await self._archive_behind(error), error.base
+        sizes = await archive.sizes(after, min(limit, base - after), stream=stream)
+        old = within_page(sizes, len(sizes))
+        left = limit - old
+        return old if old < len(sizes) or not left else old + await self.page_size(base, left, stream=stream)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed; raises LogArchived if the archive is not there."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import astuple
 
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.codec import refuse_newer
@@ -33,6 +34,14 @@ _GZIP_LEVEL = 4
 """Half the time of the default for a twentieth more bytes."""
 
 
+class SegmentHead(Struct, frozen=True):
+    """A `Head` under the names of its fields."""
+
+    version: int
+    hash: str
+    epoch: int
+
+
 class SegmentHeader(Struct, frozen=True, kw_only=True):
     """First line of a segment."""
 
@@ -44,8 +53,12 @@ class SegmentHeader(Struct, frozen=True, kw_only=True):
     """Position of its last event."""
     previous: str
     """Name of the segment before it; empty in the first."""
-    heads: Mapping[str, Head]
+    heads: Mapping[str, SegmentHead]
     """Of the streams that have events in it, after its last event."""
+
+    def chain_heads(self) -> Mapping[str, Head]:
+        """Return the heads as a chain has them."""
+        return {stream: Head(*astuple(head)) for stream, head in self.heads.items()}
 
 
 class SegmentLine(Struct, frozen=True, kw_only=True, gc=False):
@@ -100,7 +113,7 @@ def pack_segment(events: Sequence[Sealed], chain: HashChain, previous: str) -> t
     """
     after = chain.position
     streams = {chain.step(sealed).stream for sealed in events}
-    heads = {stream: chain.heads[stream] for stream in streams}
+    heads = {stream: SegmentHead(*astuple(chain.heads[stream])) for stream in streams}
     header = SegmentHeader(version=FORMAT_VERSION, after=after, last=chain.position, previous=previous, heads=heads)
     # No time in it: the same events make the same file.
     content = gzip.compress(_encode(header) + b"\n" + b"".join(map(_line, events)), _GZIP_LEVEL, mtime=0)
@@ -150,7 +163,7 @@ def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iter
         raise _damaged(segment, f"it ends at position {chain.position}, expected {segment.last}")
     # The header has the heads of its own streams; the chain, those of all.
     touched = {stream: chain.heads.get(stream, Head()) for stream in header.heads}
-    compare_heads(header.heads, HashChain(chain.position, touched), str(segment.path))
+    compare_heads(header.chain_heads(), HashChain(chain.position, touched), str(segment.path))
 
 
 def events_of(segment: SegmentFile) -> list[Sealed]:

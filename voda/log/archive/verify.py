@@ -4,7 +4,7 @@ Rule: only the hashes are trusted; everything stored beside the bodies (columns,
 chain.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from msgspec.structs import replace
@@ -64,11 +64,20 @@ class VerifyReport(NamedTuple):
 
 
 class HashChain:
-    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head."""
+    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head.
 
-    def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
+    Args:
+        position: of the last event proven.
+        heads: there; copied.
+        over: those of all streams that are not among `heads`; not changed.
+    """
+
+    def __init__(
+        self, position: int = 0, heads: Mapping[str, Head] | None = None, *, over: Mapping[str, Head] = {}
+    ) -> None:
         self.position = position
-        self.heads: MutableMapping[str, Head] = dict(heads or {})
+        self.heads = dict(heads or {})
+        self._over = over
 
     def step(self, sealed: Sealed) -> EventBody:
         """Take the next event and return its body; raises LogDamaged if it is not the event that follows."""
@@ -78,7 +87,7 @@ class HashChain:
         if not sealed.is_intact:
             raise LogDamaged(f"position {expected}: the checksum does not fit the event", expected)
         body = body_of(sealed)
-        before = self.heads.get(body.stream, _EMPTY)
+        before = self.heads.get(body.stream) or self._over.get(body.stream, _EMPTY)
         self._refuse_misfit(body, before, expected)
         self.heads[body.stream] = head_after(sealed, body, before)
         self.position = expected

@@ -1,7 +1,7 @@
 """A log in NATS JetStream: events as messages of a stream. Others use what is here, and nothing of the modules within.
 
 In reading order: `messages`, `state` and `index` (all pure), `marks` (records beside the stream), `synced_log` (state
-and stream in step), `reader`, `writer`, `bounds`, `settings`, the `store` over them, and the `lease` beside it;
+and stream in step), `reader`, `writer`, `settings`, the `store` over them, and the `lease` beside it;
 `transport/` is the way to the servers. Rule: nats-py is imported with the first log in NATS, not with this package.
 """
 

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
-from nats.js.api import KeyValueConfig
+from nats.js.api import Header, KeyValueConfig
 
 from voda.clock import Clock
 from voda.domain.errors import ChangedMeanwhile, NotALog, StoreUnavailable
 from voda.domain.lease import Lease
 from voda.log.jetstream.transport.client import is_unwritten, translate_errors
 from voda.log.jetstream.transport.connection import NatsConnection
-from voda.log.jetstream.transport.stream import EXPECTED_LAST_OF_SUBJECT, MessageStream
+from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.lease.poll import poll
 
 _FREE: Final = Lease(holder="", transitions=0, duration_s=0.0, renewed_at="", version="0", is_enforced=True)
@@ -68,7 +68,7 @@ class JetStreamLease:
     async def _put(self, lease: Lease) -> Lease:
         # The server takes whole seconds, at least one.
         lives_s = max(1, math.ceil(lease.duration_s))
-        headers = {EXPECTED_LAST_OF_SUBJECT: lease.version, "Nats-TTL": f"{lives_s}s"}
+        headers = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE: lease.version, "Nats-TTL": f"{lives_s}s"}
         data = msgspec.json.encode(lease)
         deadline = asyncio.get_running_loop().time() + _UNHEARD_S
         while True:
@@ -78,21 +78,13 @@ class JetStreamLease:
             except ChangedMeanwhile as error:
                 raise ChangedMeanwhile(f"{self.key} was changed by another candidate") from error
             except StoreUnavailable as error:
-                if not is_unwritten(error):
+                if not is_unwritten(error) or asyncio.get_running_loop().time() > deadline:
                     raise
-                await self._refuse_without_bucket(error)
-                if asyncio.get_running_loop().time() > deadline:
-                    raise StoreUnavailable(
-                        f"{self._connection.place}: no server leads the bucket {self._bucket}; try again"
-                    ) from error
+            try:
+                await self._stream.api("INFO")
+            except NotALog as error:
+                raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from error
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
-
-    async def _refuse_without_bucket(self, unheard: StoreUnavailable) -> None:
-        """Raise if the bucket does not exist, rather than having no leader for the moment."""
-        try:
-            await self._stream.api("INFO")
-        except NotALog:
-            raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from unheard
 
     async def _make(self) -> None:
         jetstream = (await self._connection.client()).jetstream()

@@ -102,14 +102,13 @@ def _compressed(data: bytes, most: int) -> bytes:
     """Return the data compressed; empty where that would be more bytes than so many, which is noticed on the way."""
     if len(data) > _MOST_BYTES:
         return b""
-    packer, view, parts, size = zlib.compressobj(_COMPRESSION_LEVEL), memoryview(data), list[bytes](), 0
+    packer, view, made = zlib.compressobj(_COMPRESSION_LEVEL), memoryview(data), bytearray()
     for first in range(0, len(data), _PIECE_BYTES):
-        parts.append(packer.compress(view[first : first + _PIECE_BYTES]))
-        size += len(parts[-1])
-        if size > most:
+        made += packer.compress(view[first : first + _PIECE_BYTES])
+        if len(made) > most:
             return b""
-    parts.append(packer.flush())
-    return b"".join(parts) if size + len(parts[-1]) <= most else b""
+    made += packer.flush()
+    return bytes(made) if len(made) <= most else b""
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -68,15 +68,6 @@ def grown_subject(stream: str) -> str:
     return f"{stream}_grown"
 
 
-def refuse_old_server(connection: NatsConnection) -> None:
-    """Raise InvalidInput unless the server is new enough."""
-    version = connection.server_version
-    numbers = version.split("-")[0].split(".")[:2]
-    if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
-        raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
-
-
 async def migrate(connection: NatsConnection) -> None:
     """Create the streams of a log, or update existing ones to the current settings.
 
@@ -84,40 +75,29 @@ async def migrate(connection: NatsConnection) -> None:
         NotALog: a stream of that name belongs to another application.
         InvalidInput: the servers cannot do this.
     """
-    refuse_old_server(connection)
-    name = connection.location.stream
-    await _make(connection, _log_settings(name), _SAFE_LOG)
-    await _make(connection, _marks_settings(name), _SAFE_MARKS)
+    _refuse_old_server(connection)
+    for wanted, safe in _streams(connection):
+        await _make(connection, wanted, safe)
     # A warning is enough here; to open such a log for writing is refused.
     await _check_sync(replace(connection.location, sync="any"))
 
 
-async def refuse_unsafe(connection: NatsConnection) -> None:
-    """Raise InvalidInput if a setting of the streams may lose events, and warn of other risks."""
-    name = connection.location.stream
-    for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
-        config = await _readable(connection, stream)
-        _refuse_settings(connection, config, safe)
-        _refuse_replicas(connection, config)
-    await _check_sync(connection.location)
-
-
-async def refuse_foreign(connection: NatsConnection) -> None:
-    """Raise unless the streams are a log that this version reads."""
-    name = connection.location.stream
-    for stream in (name, marks_of(name)):
-        await _readable(connection, stream)
-
-
-async def _readable(connection: NatsConnection, stream: str) -> dict[str, Any]:
-    config: dict[str, Any] = (await MessageStream(connection, stream).api("INFO"))["config"]
-    _refuse_foreign(connection, config)
-    if not config.get("allow_direct"):
-        raise InvalidInput(
-            f"{connection.place}: the stream {stream} answers no reader: expected allow_direct=true, got false; run"
-            f" 'voda log migrate {connection.place}'"
-        )
-    return config
+async def check(connection: NatsConnection, *, read_only: bool) -> None:
+    """Raise unless this version reads such a log, and its streams, if it is to be written to, may lose no events."""
+    _refuse_old_server(connection)
+    for wanted, safe in _streams(connection):
+        config: dict[str, Any] = (await MessageStream(connection, wanted["name"]).api("INFO"))["config"]
+        _refuse_foreign(connection, config)
+        if not config.get("allow_direct"):
+            raise InvalidInput(
+                f"{connection.place}: the stream {wanted['name']} answers no reader: expected allow_direct=true, got"
+                f" false; run 'voda log migrate {connection.place}'"
+            )
+        if not read_only:
+            _refuse_settings(connection, config, safe)
+            _refuse_replicas(connection, config)
+    if not read_only:
+        await _check_sync(connection.location)
 
 
 async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: _Values) -> None:
@@ -137,9 +117,11 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: _Value
         await stream.api("UPDATE", changed)
 
 
-def _log_settings(name: str) -> dict[str, Any]:
-    subject = events_subject(name)
-    return {
+def _streams(connection: NatsConnection) -> Sequence[tuple[dict[str, Any], _Values]]:
+    """Return the settings of the log's stream and of that beside it, each with the values of others that are safe."""
+    name = connection.location.stream
+    subject, marks = events_subject(name), marks_of(name)
+    log = {
         **_SETTINGS,
         "name": name,
         "subjects": [subject],
@@ -147,11 +129,7 @@ def _log_settings(name: str) -> dict[str, Any]:
         "deny_delete": True,
         "republish": {"src": subject, "dest": grown_subject(name), "headers_only": True},
     }
-
-
-def _marks_settings(name: str) -> dict[str, Any]:
-    marks = marks_of(name)
-    return {
+    beside = {
         **_SETTINGS,
         "name": marks,
         "subjects": [f"{marks}.>"],
@@ -159,6 +137,15 @@ def _marks_settings(name: str) -> dict[str, Any]:
         "discard_new_per_subject": False,
         "max_msgs_per_subject": 1,
     }
+    return (log, _SAFE_LOG), (beside, _SAFE_MARKS)
+
+
+def _refuse_old_server(connection: NatsConnection) -> None:
+    version = connection.server_version
+    numbers = version.split("-")[0].split(".")[:2]
+    if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
 
 
 def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:

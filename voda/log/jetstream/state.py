@@ -3,8 +3,8 @@
 Rule: the same groups give the same state in every process; a group that does not follow the one before is damage.
 """
 
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -13,69 +13,58 @@ from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.archive.verify import HashChain
-from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, IndexSegment, OpenSegment
+from voda.log.jetstream.index import SEGMENT_EVENTS, IndexSegment
 from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
+from voda.log.store import Base
 
 FORMAT = 1
 
 
-class Checkpoint(Struct, frozen=True, array_like=True):
-    """The state at the end of a segment, as stored beside the log."""
+class SegmentKey(NamedTuple):
+    """Where a segment of the index is in the log."""
+
+    after: int
+    """Position before it."""
+    sequence: int
+    """Of its first message."""
+    last: int
+    """Position of its last event."""
+
+
+class LogState(Struct, array_like=True):
+    """The state at a point of the log; that at the end of a segment is stored beside the log, as a checkpoint."""
 
     format: int
     position: int
     sequence: int
     """Of the last group's message."""
-    group: bytes
+    heads: dict[str, Head]
+    recent: IndexSegment
+    """Of the events behind the last closed segment."""
+    group: bytes = NO_GROUP
     """Name of the last group."""
-    segments: list[tuple[int, int, int]]
-    """Of each closed segment: position before it, sequence of its first message, position of its last event."""
-    heads: dict[str, tuple[int, bytes, int]]
-
-
-class ClosedSegment(Struct, frozen=True):
-    """A segment of the index that is complete."""
-
-    segment: IndexSegment
-    checkpoint: bytes
-    """Empty if there are newer ones."""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Checkpoint).decode
-
-
-class LogState:
-    """See the module; `base` is where the log begins, with these heads."""
-
-    def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
-        self.position = base.position
-        self.sequence = base.sequence - 1
-        """Of the last group's message."""
-        self.group = NO_GROUP
-        """Name of the last group."""
-        self.heads = dict(heads)
-        self.recent = OpenSegment(base.position)
-        self.segments: list[tuple[int, int, int]] = []
-        """See Checkpoint."""
-        self._first_sequence = base.sequence
+    segments: list[SegmentKey] = []
+    """Of the closed segments."""
+    ids: dict[str, int] = {}
+    """Event id -> position, of the events of `recent`."""
 
     @classmethod
-    def load(cls, data: bytes) -> "LogState":
+    def at(cls, base: Base, sequence: int) -> "LogState":
+        """Return the state of a log that begins there, with that message."""
+        return cls(FORMAT, base.position, sequence - 1, dict(base.heads), IndexSegment(base.position))
+
+    @classmethod
+    def load(cls, key: object, data: bytes) -> "LogState":
         """Return the state of a checkpoint; raises LogDamaged or LogTooNew if it cannot be read."""
         try:
-            kept = _decode(data)
+            state = msgspec.msgpack.decode(data, type=cls)
         except msgspec.MsgspecError as error:
-            raise LogDamaged(f"a checkpoint of the log cannot be read ({error})") from error
-        if kept.format > FORMAT:
-            raise LogTooNew(f"a checkpoint of the log is of format {kept.format}, this version knows up to {FORMAT}")
-        heads = {stream: Head(version, digest.hex(), epoch) for stream, (version, digest, epoch) in kept.heads.items()}
-        state = cls(GroupBoundary(kept.position, kept.sequence + 1), heads)
-        state.group = kept.group
-        state.segments = kept.segments
+            raise LogDamaged(f"{key}: it cannot be read ({error})") from error
+        if state.format > FORMAT:
+            raise LogTooNew(f"{key}: it is of format {state.format}, this version knows up to {FORMAT}")
         return state
 
-    def fold(self, group: Group) -> ClosedSegment | None:
+    def fold(self, group: Group) -> IndexSegment | None:
         """Take the next group, and return the segment that it closes; raises LogDamaged if it does not follow."""
         group = self._trimmed(group)
         position = self.position + 1
@@ -85,35 +74,30 @@ class LogState:
                 " acknowledged events were lost and others took their place; restore the log from a copy",
                 position,
             )
-        grown: dict[str, Head] = {}
-        # Of a copy, because a damaged group changes nothing.
-        chain = HashChain(self.position)
-        chain.heads = ChainMap(grown, self.heads)
+        # A damaged group changes nothing.
+        chain = HashChain(self.position, over=self.heads)
         bodies = [chain.step(sealed) for sealed in group.sealed]
-        return self._take(group, [(body.stream, body.event_id) for body in bodies], grown)
+        return self._take(group, [(body.stream, body.event_id) for body in bodies], chain.heads)
 
-    def write(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> ClosedSegment | None:
+    def write(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> IndexSegment | None:
         """Take the next group, which this process has written; return the segment that it closes."""
         return self._take(group, [(row[1], row[3]) for row in rows], heads)
 
     def _take(
         self, group: Group | OutgoingGroup, events: Sequence[tuple[str, str]], heads: Mapping[str, Head]
-    ) -> ClosedSegment | None:
-        self.recent.add(GroupBoundary(self.position, group.sequence), events)
+    ) -> IndexSegment | None:
+        self.recent.add(group.sequence, events)
+        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, self.position + 1))
         self.position += len(events)
         self.sequence = group.sequence
         self.group = group.name
         self.heads.update(heads)
-        return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
-
-    def _close(self) -> ClosedSegment:
-        segment = self.recent.segment()
-        self.segments = [*self.segments, (self.recent.after, self._first_sequence, self.position)]
-        self.recent = OpenSegment(self.position)
-        self._first_sequence = self.sequence + 1
-        heads = {stream: (head.version, bytes.fromhex(head.hash), head.epoch) for stream, head in self.heads.items()}
-        kept = Checkpoint(FORMAT, self.position, self.sequence, self.group, self.segments, heads)
-        return ClosedSegment(segment, _encode(kept))
+        if len(closed := self.recent) < SEGMENT_EVENTS:
+            return None
+        first = closed.sequence_of(closed.after + 1)
+        self.segments = [*self.segments, SegmentKey(closed.after, first, closed.last)]
+        self.recent, self.ids = IndexSegment(self.position), {}
+        return closed
 
     def _trimmed(self, group: Group) -> Group:
         """Leave out archived events: a log may begin within its first group."""

@@ -10,23 +10,21 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
+from msgspec import msgpack
 
 from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream import settings
-from voda.log.jetstream.index import GroupBoundary
+from voda.log.jetstream.index import IndexSegment
 from voda.log.jetstream.marks import CHECKPOINT, LogMarks
 from voda.log.jetstream.messages import Group, OutgoingGroup, group_at
-from voda.log.jetstream.state import ClosedSegment, LogState
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 
 _PAGE_MESSAGES = 512
 _PAGE_BYTES = 4 * 1024 * 1024
-_PAUSE_S = 0.05
-_NAMES_KEPT = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -41,15 +39,16 @@ class SyncedLog:
         self.subject = settings.events_subject(name)
         self.stream = MessageStream(connection, name)
         self.marks = LogMarks(connection)
-        self.closed: deque[ClosedSegment] = deque()
-        """Complete segments that are to be stored; only the newest has a checkpoint."""
+        self.closed: deque[IndexSegment] = deque()
+        """Complete segments that are to be stored."""
+        self.checkpoint = b""
+        """Of the state at the last one's end, to be stored; those before are not needed any more."""
         self._state: LogState | None = None
         self.sequence = 0
         """Of the last message read or written; it may be one that does not count."""
-        self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
         self._turn = asyncio.Lock()
-        self._is_proven = True
-        connection.on_reconnect(self._doubt)
+        self._proven = 0
+        """Number of the connection on which the stream was last seen to have what this process has read."""
 
     # ---- the state
 
@@ -63,20 +62,20 @@ class SyncedLog:
     def is_loaded(self) -> bool:
         return self._state is not None
 
-    def has(self, name: bytes) -> bool:
-        """Return whether a group that was written lately is in the log."""
-        return name in self._names
-
     async def sync(self) -> LogState:
         async with self._turn:
+            # Read first: it may be lost again meanwhile.
+            number = self.connection.number
             if self._state is None:
                 await self._load()
+                self._proven = number
             try:
-                end = await self.stream.last_sequence()
+                end = int((await self.stream.state())["last_seq"])
             except LogDamaged as error:
                 raise self._gone_back() from error
-            if not self._is_proven:
+            if self._proven != number:
                 await self._prove()
+                self._proven = number
             while (behind := self.sequence) < end:
                 page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
                 is_next = bool(page) and page[0].sequence == behind + 1
@@ -91,7 +90,7 @@ class SyncedLog:
         """Take a group that this process has written directly behind all that it knew."""
         # Otherwise the stream was read since the group was written, or is being folded again.
         if self.state.position == rows[0][0] - 1:
-            self._took(group, self.state.write(group, rows, heads))
+            self._took(group.sequence, self.state.write(group, rows, heads))
 
     async def _begins_later(self) -> bool:
         """Begin anew if the next events were archived."""
@@ -104,18 +103,14 @@ class SyncedLog:
         for sequence, data in page:
             # Otherwise it was written by this process while the page was read.
             if sequence > self.sequence:
-                if group := group_at(sequence, data):
-                    self._took(group, self.state.fold(group))
-                self.sequence = sequence
+                group = group_at(sequence, data)
+                self._took(sequence, self.state.fold(group) if group else None)
 
-    def _took(self, group: Group | OutgoingGroup, closed: ClosedSegment | None) -> None:
-        self.sequence = group.sequence
-        self._names.append(group.name)
+    def _took(self, sequence: int, closed: IndexSegment | None) -> None:
+        self.sequence = sequence
         if closed is not None:
-            # Each checkpoint has all heads.
-            if self.closed:
-                self.closed[-1] = replace(self.closed[-1], checkpoint=b"")
             self.closed.append(closed)
+            self.checkpoint = msgpack.encode(self.state)
 
     async def _is_in_place(self, state: LogState) -> bool:
         """Return whether the last group of a state is still in its place; an archived one is believed."""
@@ -131,21 +126,12 @@ class SyncedLog:
 
     async def _prove(self) -> None:
         """After a lost connection: raise if the stream has lost events that this process has read."""
-        # If the connection is lost again meanwhile, the next sync proves again.
-        self._is_proven = True
-        try:
-            # Archived events need not be in the stream.
-            await self.marks.read_start()
+        # Archived events need not be in the stream.
+        await self.marks.read_start()
+        if not await self._is_in_place(self.state):
+            await self.stream.prove_led()
             if not await self._is_in_place(self.state):
-                await self.stream.prove_led()
-                if not await self._is_in_place(self.state):
-                    raise self._gone_back()
-        except BaseException:
-            self._doubt()
-            raise
-
-    def _doubt(self) -> None:
-        self._is_proven = self._state is None
+                raise self._gone_back()
 
     def _gone_back(self) -> LogDamaged:
         position = self.state.position
@@ -164,17 +150,15 @@ class SyncedLog:
 
     async def _load(self) -> None:
         start = await self.marks.read_start()
-        base = start.base
-        state = LogState(GroupBoundary(base.position, start.sequence), base.heads)
-        for key in reversed(await self.marks.blobs.keys(CHECKPOINT)):
-            if key.position < base.position:
+        state = LogState.at(start.base, start.sequence)
+        async for found in self.marks.newest(CHECKPOINT, LogState.load):
+            if found.position < start.base.position:
                 break
             with suppress(LogDamaged, LogTooNew):
-                data = await self.marks.blobs.get(key)
-                if data and await self._is_in_place(found := LogState.load(data)):
+                if await self._is_in_place(found):
                     state = found
                     break
-            _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
+            _log.warning("checkpoint passed over place=%s position=%d", self.place, found.position)
         # Between a checkpoint and the log's beginning there may be messages that do not count.
         self.sequence = max(state.sequence, start.sequence - 1)
         self._state = state

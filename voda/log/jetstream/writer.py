@@ -15,10 +15,11 @@ from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable,
 from voda.events.envelope import Sealed
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_copy, plan_group
 from voda.log.group_commit import LogWriter
+from voda.log.jetstream.index import IndexSegment
 from voda.log.jetstream.marks import CHECKPOINT, SEGMENT, BlobKey
 from voda.log.jetstream.messages import encode_group
 from voda.log.jetstream.reader import EventReader
-from voda.log.jetstream.state import ClosedSegment, LogState
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.store import refuse_other_end
 
@@ -68,13 +69,11 @@ class MarksWriter:
         except Exception as error:  # the log is complete without them, but slower to open, and a cut may go unnoticed
             _log.warning("records beside the log not written place=%s reason=%s", log.place, error)
 
-    async def _store(self, closed: ClosedSegment) -> None:
-        blobs = self._log.marks.blobs
-        await blobs.put(BlobKey(SEGMENT, "", closed.segment.last), msgpack.encode(closed.segment))
-        if closed.checkpoint:
-            await blobs.put(BlobKey(CHECKPOINT, "", closed.segment.last), closed.checkpoint)
-            for key in (await blobs.keys(CHECKPOINT))[:-_CHECKPOINTS_KEPT]:
-                await blobs.drop(key)
+    async def _store(self, closed: IndexSegment) -> None:
+        marks, last = self._log.marks, closed.last
+        await marks.put(BlobKey(SEGMENT, "", last), msgpack.encode(closed))
+        if self._log.closed[-1] is closed:
+            await marks.put(BlobKey(CHECKPOINT, "", last), self._log.checkpoint, keep=_CHECKPOINTS_KEPT)
 
 
 class JetStreamWriter(LogWriter):
@@ -99,9 +98,13 @@ class JetStreamWriter(LogWriter):
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See LogWriter.take_over. What is too large for one message is taken over in halves."""
+        is_written, deadline = False, self._deadline()
         try:
             async with self._turn:
-                await self._take_over(plan, after)
+                while not is_written:
+                    state = await self._log.sync()
+                    refuse_other_end(self._log.place, state.position, after)
+                    is_written = not plan.rows or await self._write(plan, state, deadline)
         except InvalidInput:
             middle = len(plan.rows) // 2
             if not middle:
@@ -110,14 +113,6 @@ class JetStreamWriter(LogWriter):
                 half = plan_copy(Sealed(row[0], row[6], row[7]) for row in rows)
                 await self.take_over(half, after=rows[0][0] - 1)
         self.marks.begin()
-
-    async def _take_over(self, plan: GroupPlan, after: int) -> None:
-        deadline = self._deadline()
-        while True:
-            state = await self._log.sync()
-            refuse_other_end(self._log.place, state.position, after)
-            if not plan.rows or await self._write(plan, state, deadline):
-                return
 
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
@@ -140,19 +135,17 @@ class JetStreamWriter(LogWriter):
 
     async def _plan(self, group: Sequence[Append], state: LogState) -> GroupPlan:
         ids = [fact.event_id for append in parts_of(group) for fact in append.facts]
-        while True:
+        position = -1
+        # An event that arrived during the lookup may have one of the ids.
+        while position != state.position:
             position = state.position
             known = await self._recorded_ids(ids, state)
-            # An event that arrived during the lookup may have one of the ids.
-            if state.position == position:
-                break
-        return plan_group(group, position=state.position, heads=state.heads, known=known)
+        return plan_group(group, position=position, heads=state.heads, known=known)
 
     async def _recorded_ids(self, ids: Sequence[str], state: LogState) -> Mapping[str, int]:
-        recent = state.recent.ids
-        known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
+        known = {event_id: state.ids[event_id] for event_id in ids if event_id in state.ids}
         if state.segments:
-            index = await self._reader.index.ids()
+            index = await self._reader.ids(state)
             for event_id, positions in index.candidates([one for one in ids if one not in known]).items():
                 for position in positions:
                     if await self._reader.has(event_id, position):
@@ -181,27 +174,18 @@ class JetStreamWriter(LogWriter):
                     return True
             except VodaError as error:
                 failed = error
-            await self._sync_until(deadline, failed)
-            if log.has(group.name):
-                return True
-            if log.sequence != group.sequence - 1:
-                return False
+            try:
+                await log.sync()
+                if log.sequence >= group.sequence:
+                    return await log.has_at(group.sequence, group.name)
+            except StoreUnavailable as error:
+                raise StoreUnavailable(f"{failed}; {_UNKNOWN}") from error
             # A message sent before without an answer may still arrive, whatever the answer to this one.
             if not is_unsure and not isinstance(failed, StoreUnavailable | ChangedMeanwhile):
                 raise failed
             is_unsure = is_unsure or not isinstance(failed, ChangedMeanwhile)
             if self._now() > deadline:
                 raise StoreUnavailable(f"{failed}; {_UNKNOWN}") from failed
-            await asyncio.sleep(_PAUSE_S)
-
-    async def _sync_until(self, deadline: float, failed: Exception) -> None:
-        while True:
-            try:
-                await self._log.sync()
-                return
-            except StoreUnavailable as error:
-                if self._now() > deadline:
-                    raise StoreUnavailable(f"{failed}; {_UNKNOWN}") from error
             await asyncio.sleep(_PAUSE_S)
 
     def _deadline(self) -> float:

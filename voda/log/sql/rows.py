@@ -15,13 +15,12 @@ from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
 from voda.log.sql import schema
-from voda.log.store import Base, Snapshot, SnapshotHeads
+from voda.log.store import Base
 
 Fetch = Callable[[str, dict[str, object]], Awaitable[Sequence[Any]]]
 """Runs one query."""
 
 _decode_base = msgspec.json.Decoder(Base).decode
-_decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
 class StoredHead(NamedTuple):
@@ -71,16 +70,6 @@ def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
     if base.position != position:
         raise LogDamaged(f"{place}: the record of the archive is of position {base.position}, expected {position}")
     return base
-
-
-def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
-    """Return a snapshot, its heads not decoded yet, from its row; raises LogDamaged if the state was changed."""
-    where = f"snapshot {name} at position {position}"
-    # A damaged SQLite file may hold text where its column promises bytes.
-    if isinstance(state, str) or hash_of(state) != state_hash:
-        raise LogDamaged(f"{where}: the checksum does not fit the state")
-    lazy_heads = SnapshotHeads(lambda: _decode_heads(heads), where)
-    return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=lazy_heads)
 
 
 async def readable_end(fetch: Fetch, *, base: int, marked: int) -> int:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 import voda
 from voda.domain.errors import LogTooNew, NotALog
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Alembic revisions, oldest first; the last is the one that this version reads and writes."""
 REVISION_TABLE = "voda_revision"
 """Alembic's own table, under a name that shows that the tables are voda's."""
@@ -72,10 +72,21 @@ snapshots = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("position", BigInteger, primary_key=True),
-    Column("state", LargeBinary, nullable=False),
-    Column("state_hash", Text, nullable=False),
-    Column("heads", LargeBinary, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("pieces", BigInteger, nullable=False),
 )
+"""A row is written once all of its pieces are there, with the SHA-256 of them together."""
+
+snapshot_pieces = Table(
+    "snapshot_pieces",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+"""Two processes that write a snapshot of one position keep their pieces apart by the hash."""
 
 archived = Table(
     "archived",
@@ -99,6 +110,10 @@ _ENDS = "(SELECT max(position) AS position FROM events UNION ALL SELECT max(posi
 READ = "SELECT position, body, hash FROM events WHERE position > :after ORDER BY position LIMIT :limit"
 READ_STREAM = (
     "SELECT position, body, hash FROM events WHERE stream = :stream AND position > :after ORDER BY version LIMIT :limit"
+)
+SIZES = "SELECT length(body), position FROM events WHERE position > :after ORDER BY position LIMIT :limit"
+STREAM_SIZES = (
+    "SELECT length(body) FROM events WHERE stream = :stream AND position > :after ORDER BY version LIMIT :limit"
 )
 POSITION_IN_STREAM = "SELECT position FROM events WHERE stream = :stream AND version = :version"
 HASH_AT = "SELECT hash FROM events WHERE position = :position"
@@ -126,18 +141,29 @@ ENDS = (
     "SELECT ends.position, streams.stream, streams.version, streams.hash, streams.epoch"
     f" FROM (SELECT coalesce(max(position), 0) AS position FROM {_ENDS} AS found) AS ends LEFT JOIN streams ON true"
 )
+SAVE_PIECE = (
+    "INSERT INTO snapshot_pieces (name, position, hash, number, data)"
+    " VALUES (:name, :position, :hash, :number, :data) ON CONFLICT DO NOTHING"
+)
 SAVE_SNAPSHOT = (
-    "INSERT INTO snapshots (name, position, state, state_hash, heads)"
-    " VALUES (:name, :position, :state, :state_hash, :heads) ON CONFLICT (name, position)"
-    " DO UPDATE SET state = excluded.state, state_hash = excluded.state_hash, heads = excluded.heads"
+    "INSERT INTO snapshots (name, position, hash, pieces) VALUES (:name, :position, :hash, :pieces)"
+    " ON CONFLICT (name, position) DO UPDATE SET hash = excluded.hash, pieces = excluded.pieces"
 )
 DROP_SNAPSHOTS = (
     "DELETE FROM snapshots WHERE name = :name AND position NOT IN"
     " (SELECT position FROM snapshots WHERE name = :name ORDER BY position DESC LIMIT :keep)"
 )
+# Also those of a process that was killed before it wrote the row.
+DROP_PIECES = (
+    "DELETE FROM snapshot_pieces WHERE name = :name"
+    " AND position < (SELECT min(position) FROM snapshots WHERE name = :name)"
+)
 LATEST_SNAPSHOT = (
-    "SELECT name, position, state, state_hash, heads FROM snapshots"
+    "SELECT name, position, hash, pieces FROM snapshots"
     " WHERE name = :name AND position <= :at_most ORDER BY position DESC LIMIT 1"
+)
+PIECE = (
+    "SELECT data FROM snapshot_pieces WHERE name = :name AND position = :position AND hash = :hash AND number = :number"
 )
 SNAPSHOTS = "SELECT name, position FROM snapshots ORDER BY position, name"
 REACHED = (

@@ -3,29 +3,34 @@
 Rule: the differences between SQLite and PostgreSQL are behind `Database`; everything else is here.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
-from msgspec.structs import astuple
 
 from voda.domain.errors import LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
 from voda.log.append_plan import EventRow
 from voda.log.group_commit import CommittedStore, LogWriter
+from voda.log.snapshot_record import record_of, snapshot_of
 from voda.log.sql import schema
-from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
-from voda.log.store import SNAPSHOTS_KEPT, Base, Snapshot, SnapshotStore, load_heads, tail_is_cut
+from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end
+from voda.log.store import SNAPSHOTS_KEPT, Base, Snapshot, SnapshotStore, load_heads, tail_is_cut, within_page
 from voda.log.tail import TAIL_PAGE
 
 _SWEEP = 10_000
 """So many events are deleted at once, for which a writer waits some hundredths of a second."""
+_PIECE_BYTES = 1024 * 1024
+"""Of a snapshot; a writer waits some hundredths of a second for one. SQLite refuses values of a gigabyte."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
+_LARGE_BYTES: Final = 100_000
+"""Of events: more take long enough to decode for others to notice."""
 Params = Mapping[str, object]
 
 
@@ -76,22 +81,28 @@ class SqlSnapshots(SnapshotStore):
         self._database = database
 
     async def save(self, snapshot: Snapshot) -> None:
-        heads = {stream: astuple(head) for stream, head in snapshot.heads.items()}
-        row = {
-            "name": snapshot.name,
-            "position": snapshot.position,
-            "state": snapshot.state,
-            "state_hash": snapshot.state_hash,
-            "heads": _encode(heads),
-        }
-        drop = {"name": snapshot.name, "keep": SNAPSHOTS_KEPT}
-        await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
+        record, digest = await asyncio.to_thread(_hashed_record, snapshot)
+        key = {"name": snapshot.name, "position": snapshot.position, "hash": digest}
+        pieces = range(0, len(record), _PIECE_BYTES)
+        # One at a time: appends go on in between.
+        for number, first in enumerate(pieces):
+            piece = {**key, "number": number, "data": record[first : first + _PIECE_BYTES]}
+            await self._database.write([(schema.SAVE_PIECE, piece)])
+        name = {"name": snapshot.name}
+        await self._database.write(
+            [
+                (schema.SAVE_SNAPSHOT, {**key, "pieces": len(pieces)}),
+                (schema.DROP_SNAPSHOTS, {**name, "keep": SNAPSHOTS_KEPT}),
+                (schema.DROP_PIECES, name),
+            ]
+        )
 
     async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
         limit = 2**62 if at_most is None else at_most
         while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
             try:
-                return snapshot_of(*rows[0])
+                if (found := await self._load(*rows[0])) is not None:
+                    return found
             except LogDamaged as error:
                 _log.warning("snapshot passed over place=%s reason=%s", self._database.place, error)
                 limit = rows[0][1] - 1
@@ -99,10 +110,31 @@ class SqlSnapshots(SnapshotStore):
 
     async def all(self) -> AsyncIterator[Snapshot]:
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
-            params = {"name": name, "at_most": position}
-            # A writer may have deleted it meanwhile.
-            for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
-                yield load_heads(snapshot_of(*row))
+            for row in await self._row(name, position):
+                if (found := await self._load(*row)) is not None:
+                    yield load_heads(found)
+
+    async def _load(self, name: str, position: int, digest: str, pieces: int) -> Snapshot | None:
+        """Return a snapshot, its heads not decoded yet; None where a writer has deleted or replaced it meanwhile.
+
+        Raises LogDamaged if it is not what was written.
+        """
+        data: list[bytes] = []
+        for number in range(pieces):
+            key = {"name": name, "position": position, "hash": digest, "number": number}
+            # A damaged SQLite file may hold text where its column promises bytes.
+            data += [row[0] for row in await self._database.fetch(schema.PIECE, key) if isinstance(row[0], bytes)]
+        record = b"".join(data)
+        if await asyncio.to_thread(hash_of, record) == digest:
+            return snapshot_of(name, position, record)
+        if [row[2] for row in await self._row(name, position)] != [digest]:
+            return None
+        raise LogDamaged(f"snapshot {name} at position {position}: the checksum does not fit")
+
+    async def _row(self, name: str, position: int) -> Sequence[Any]:
+        """Return the row of a snapshot; none where a writer has deleted it."""
+        found = await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": position})
+        return [row for row in found if row[1] == position]
 
 
 class SqlStore(CommittedStore):
@@ -120,13 +152,21 @@ class SqlStore(CommittedStore):
         if stream is None:
             newest = self.database.newest(after)
             found = await self.read_sealed(after, limit) if newest is None else newest[:limit]
-            return [unseal(sealed) for sealed in found]
+            return await _unsealed(found)
         events, gap = await read_stream(self.database.fetch, stream, after, limit)
         # After the read: events that it lacks were deleted after the base was moved.
         base = await self._refuse_archived(after, stream)
         if gap is not None and gap.version > base.heads.get(stream, Head()).version:
             raise gap.damage()
         return events
+
+    async def page_size(self, after: int, limit: int, *, stream: str | None = None) -> int:
+        query = schema.SIZES if stream is None else schema.STREAM_SIZES
+        wanted = {"after": after, "limit": limit} | ({} if stream is None else {"stream": stream})
+        rows = await self.database.fetch(query, wanted)
+        if stream is not None or not rows or rows[0][1] != after + 1:
+            await self._refuse_archived(after, stream)
+        return within_page([row[0] for row in rows], limit)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         rows = await self.database.fetch(schema.READ, {"after": after, "limit": limit})
@@ -148,7 +188,7 @@ class SqlStore(CommittedStore):
             # Its error names the position.
             await self.refuse_cut()
             raise
-        return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
+        return rows[0][0], await asyncio.to_thread(_heads, [row[1:] for row in rows if row[1] is not None])
 
     def tail(self, after: int) -> AsyncIterator[Event]:
         async def following(after: int) -> Sequence[Event]:
@@ -169,7 +209,7 @@ class SqlStore(CommittedStore):
         return StoredHead(*rows[0]).proven() if rows else Head()
 
     async def heads(self) -> Mapping[str, Head]:
-        return {stream: Head(*head) for stream, *head in await self.database.fetch(schema.HEADS, {})}
+        return await asyncio.to_thread(_heads, await self.database.fetch(schema.HEADS, {}))
 
     async def base(self) -> Base:
         position = (await self.database.fetch(schema.BASE_POSITION, {}))[0][0]
@@ -224,8 +264,25 @@ class SqlStore(CommittedStore):
         await self.database.close()
 
 
+async def _unsealed(found: Sequence[Sealed]) -> Sequence[Event]:
+    """Return the events; of many bytes in a thread, while others go on."""
+    if sum(len(sealed.body) for sealed in found) <= _LARGE_BYTES:
+        return [unseal(sealed) for sealed in found]
+    return await asyncio.to_thread(lambda: [unseal(sealed) for sealed in found])
+
+
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:
     # One by one: a damaged database may return pages out of order that end at the right position.
     for expected, found in enumerate(positions, after + 1):
         if found != expected:
             raise LogDamaged(f"position {expected}: the event is missing", expected)
+
+
+def _hashed_record(snapshot: Snapshot) -> tuple[bytes, str]:
+    record = record_of(snapshot)
+    return record, hash_of(record)
+
+
+def _heads(rows: Sequence[Any]) -> dict[str, Head]:
+    """Return the heads of rows; for a thread: there may be hundreds of thousands."""
+    return {stream: Head(*head) for stream, *head in rows}

@@ -11,26 +11,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
 
 from voda.application.read_model import ReadModel
 from voda.cells.book import CellBook
 from voda.clock import Clock
-from voda.cluster.kubernetes.state.job_annotations import USER
 from voda.domain.errors import (
     ClusterUnavailable,
     InvalidInput,
     NotAllowed,
     NotFound,
-    StoreUnavailable,
-    VodaError,
-    WrongState,
 )
+from voda.domain.reasons.pods import PodGone
 from voda.events.envelope import Event, Fact
 from voda.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
-    ExtenderBindingResult,
     ExtenderFilterResult,
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
@@ -43,9 +38,6 @@ from voda.operator.hived.pods import ScheduledPods
 from voda.operator.hived.pool_book import PoolBook
 
 _log = logging.getLogger(__name__)
-
-_MOST_S: Final = 4.0
-"""A little less than kube-scheduler waits for by default (httpTimeout: 5s)."""
 
 
 class PodScheduler:
@@ -74,27 +66,23 @@ class PodScheduler:
         self._turn = asyncio.Lock()
 
     async def filter(self, arguments: ExtenderArgs) -> ExtenderFilterResult:
-        """Return the node for a pod, or why there is none; a request that can never be met is an `error` in it.
+        """Return the node for a pod, or why there is none.
 
         Raises:
-            InvalidInput: what came is no pod, or names no nodes.
+            InvalidInput: what came is no pod, or its request can never be met.
+            NotAllowed: its user is no member of its virtual cluster.
             ClusterUnavailable: this replica does not lead.
             StoreUnavailable: the log does not answer.
         """
-        pod, names = read_pod(arguments.pod, HivedPod), arguments.nodenames
-        if names is None:
-            raise InvalidInput("NodeNames is missing: the extender's configuration needs nodeCacheCapable: true")
+        pod = read_pod(arguments.pod, HivedPod)
         async with self.turn():
-            try:
-                answer = await self._filter(pod, names)
-            except (InvalidInput, NotAllowed) as error:
-                return ExtenderFilterResult(error=str(error))
+            answer = await self._filter(pod, arguments.names)
             if not answer.node_names:
                 self.refused.add(pod.metadata.uid)
             return answer
 
     async def preempt(self, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        """Return the pods that must leave for a pod; raises as `filter`, and InvalidInput for its request."""
+        """Return the pods that must leave for a pod; raises as `filter`."""
         pod = read_pod(arguments.pod, HivedPod)
         async with self.turn():
             for book in self._candidates(pod):
@@ -105,25 +93,22 @@ class PodScheduler:
                     return victims
         return ExtenderPreemptionResult()
 
-    async def bind(self, arguments: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Bind a pod to the node of its cells; raises ClusterUnavailable where this replica does not lead."""
+    async def bind(self, arguments: ExtenderBindingArgs) -> None:
+        """Bind a pod to the node of its cells.
+
+        Raises:
+            ClusterUnavailable: this replica does not lead.
+            NotFound: the pod is gone, or has no cells.
+            WrongState: it is elsewhere.
+        """
         self.refuse_unless_leading()
         key, uid = f"{arguments.podnamespace}/{arguments.podname}", arguments.poduid
+        annotations = self._annotations(arguments)
         try:
-            annotations = self._annotations(arguments)
-        except (NotFound, WrongState) as error:
-            return ExtenderBindingResult(error=str(error))
-        try:
-            async with asyncio.timeout(_MOST_S):
-                await self.pods.bind(key, uid, arguments.node, annotations)
-        except NotFound as error:
-            await self.release(uid, "it was gone when it was to be bound")
-            return ExtenderBindingResult(error=str(error))
-        except TimeoutError:
-            return ExtenderBindingResult(error=f"pod {key}: the API server did not answer in {_MOST_S:g} s")
-        except VodaError as error:
-            return ExtenderBindingResult(error=str(error))
-        return ExtenderBindingResult()
+            await self.pods.bind(key, uid, arguments.node, annotations)
+        except NotFound:
+            await self.release(uid, PodGone(was_to_be_bound=True))
+            raise
 
     def books(self) -> Sequence[CellBook]:
         """Return the books of the pools with virtual clusters; raises ClusterUnavailable where this does not lead."""
@@ -167,13 +152,10 @@ class PodScheduler:
     async def turn(self) -> AsyncIterator[None]:
         """Let nobody else decide for the length of the block."""
         self.refuse_unless_leading()
-        try:
-            async with asyncio.timeout(_MOST_S), self._turn, self._whole_books():
-                yield
-        except TimeoutError as error:
-            raise StoreUnavailable(f"the log did not answer in {_MOST_S:g} s: try again") from error
+        async with self._turn, self._whole_books():
+            yield
 
-    async def release(self, uid: str, reason: str) -> None:
+    async def release(self, uid: str, reason: PodGone) -> None:
         """Note that a pod is gone."""
         async with self._turn, self._whole_books():
             for book in self.pool_books():
@@ -240,7 +222,8 @@ class PodScheduler:
         """Return the books of the pools in which a pod may get cells: that of its gang, if it has cells already."""
         request = read_request(pod)
         cluster, books = self.view.live.cluster, self.pool_books()
-        user = pod.annotation(USER) or pod.metadata.namespace
+        # Whoever makes a pod can have written all that it says.
+        user = pod.metadata.namespace
         for book in books:
             cells = cluster.cells(book.pool)
             name = request.gang.virtual_cluster

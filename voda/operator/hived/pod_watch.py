@@ -9,6 +9,7 @@ from typing import Final
 
 from voda.concurrency import log_unexpected
 from voda.domain.errors import InvalidInput, VodaError
+from voda.domain.reasons.pods import PodGone
 from voda.operator.hived.pod_scheduler import PodScheduler
 
 _log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class PodWatch:
         for uid in self._gone():
             self._seen.discard(uid)
             self._asked_at.pop(uid, None)
-            await self.scheduler.release(uid, "the pod is gone")
+            await self.scheduler.release(uid, PodGone())
             # Others may have its cells.
             self._again_at.clear()
 

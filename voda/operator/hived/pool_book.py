@@ -22,7 +22,9 @@ from voda.planner.virtual_clusters import blocked_nodes, book_of
 
 _CHANGES_CELLS = (
     facts.PlanAdopted
-    | facts.NodeFact
+    | facts.NodeJoined
+    | facts.NodeChanged
+    | facts.NodeLeft
     | facts.ShareFact
     | facts.NodeDrainRequested
     | facts.NodeUndrainRequested

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.application.journal import Journal
-from voda.application.submit_job import JobSubmitter
+from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
@@ -26,12 +27,24 @@ from voda.cluster.kubernetes.kinds.pytorchjob import bounds_note, stated_bounds
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
-from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of, user_warnings
 from voda.cluster.kubernetes.state.job_objects import JobMirror
-from voda.domain.errors import ActionRefused, AlreadyExists, InvalidInput, MissingReference, TooManyJobs
+from voda.domain.errors import (
+    ActionRefused,
+    AlreadyExists,
+    InvalidInput,
+    MissingReference,
+    NotAllowed,
+    PermanentError,
+    QuotaExceeded,
+    TooManyJobs,
+)
 from voda.domain.job import JobSpec
+from voda.domain.node import PodNeeds
+from voda.events.types import JobChanged
 from voda.kinds.base import FieldWarning
 from voda.kubernetes_client.errors import Conflict
+from voda.manifests.parse import DEVICE_CLASS
 from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.operator.registration.companions import make_companions
 from voda.operator.status.kube_events import Announcement, Reason, subject_of
@@ -93,6 +106,8 @@ class Adoption:
     announce: Announce
     refused: MarkRefused = lambda uid, sentence: True
     telemetry: Telemetry = NO_TELEMETRY
+    has_user_policy: bool = False
+    """Whether admission lets nobody write another's name into an object."""
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
         """Adopt an object, unless voda must not or cannot run it.
@@ -108,7 +123,8 @@ class Adoption:
         if (found := await self._whole(kind, job)) is None:
             return
         try:
-            who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
+            user = user_of(meta, is_checked=self.has_user_policy)
+            who, manifest = Caller(user=user, role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             checked = self.submits.check(manifest, who)
             precondition = await self._precondition(kind, job, found)
@@ -117,8 +133,8 @@ class Adoption:
                 self._announce_on(kind, meta, "Suspended", _SUSPENDED)
                 found = await self._suspended(kind, meta, precondition)
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid, checked=checked)
-        except (AlreadyExists, TooManyJobs, MissingReference, ActionRefused) as error:
-            # Soon it may be possible: what it names may be applied right behind it, a webhook mended.
+        except (AlreadyExists, TooManyJobs, QuotaExceeded, MissingReference, NotAllowed, ActionRefused) as error:
+            # Soon it may be possible: what it names may be applied right behind it, a member added, a webhook mended.
             self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         except InvalidInput as error:
@@ -127,7 +143,7 @@ class Adoption:
         if submitted.is_new:
             self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
-        self._warn(kind, meta, checked.warnings)
+        self._warn(kind, meta, (*user_warnings(meta, is_checked=self.has_user_policy), *checked.warnings))
         if not is_ready_by_start(kind, job):
             # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
             await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
@@ -175,14 +191,22 @@ class Adoption:
             await self._suspended(kind, job.metadata, known)
 
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
-        """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
+        """Record what the pods of a suspended object ask for now, and restore what somebody removed from its templates:
+        new pods need it.
 
         Applying a manifest again replaces its containers as a whole. The object keeps the bounds that it states: the
         agents that run were started with them. If the change was not seen, it gets none where it states none.
         """
         found, spec = await self._read_object(kind, job.metadata), self._spec(job_id)
-        if found is None or spec is None or _is_fixed(kind, found):
+        if found is None or spec is None:
             return
+        if not _is_fixed(kind, found) and _is_noted(found, job_id):
+            await self._restore(kind, job, found, spec, was_seen=was_seen)
+        await self._take_templates(kind, job, found, spec)
+
+    async def _restore(
+        self, kind: JobKind, job: JobObject, found: Mapping[str, Any], spec: JobSpec, *, was_seen: bool
+    ) -> None:
         body = dict(kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body)
         # Where the object states bounds, they are those of its agents: only a start makes them wider.
         keeps_bounds = not was_seen or stated_bounds(kind, msgspec.convert(found, JobObject)) is not None
@@ -192,6 +216,38 @@ class Adoption:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
             noted = bounds_note(body["spec"][_BOUNDS]) if _BOUNDS in lacking else None
             await self._patched(kind, job.metadata, {"spec": lacking}, known, annotations=noted)
+
+    async def _take_templates(self, kind: JobKind, job: JobObject, found: Mapping[str, Any], spec: JobSpec) -> None:
+        """Record what the pods of a suspended object ask for now, if that is not what its job was submitted with."""
+        meta, live = job.metadata, self.journal.view.live.cluster.job(spec.job_id)
+        if live is None or live.workers or not msgspec.convert(found, JobObject).is_suspended or spec.share is not None:
+            return
+        if DEVICE_CLASS in meta.annotations or self.journal.view.job_registry.submission(adoption_id(meta.uid)) is None:
+            # Its templates are voda's own, which no manifest says so.
+            return
+        accepted = (live.spec.manifest or {}).get("metadata") or {}
+        try:
+            # What its annotations and labels say now is taken over, or refused, by itself.
+            manifest = {**manifest_of(found, kind), "metadata": accepted}
+            asked = self.submits.read(manifest, Caller(user=spec.user, role="user")).spec
+            if asked.share is not None:
+                raise InvalidInput("its pods ask for a part of a GPU, and had whole ones")
+        except PermanentError as error:
+            self._announce_on(kind, meta, "Invalid", f"the changed templates are not taken over: {error}")
+            return
+        needs, had = asked.needs or PodNeeds(), spec.needs or PodNeeds()
+        # Those that voda adds say nothing of what somebody changed.
+        own = [each for each in needs.tolerations if each.key not in self.values.tolerated_taints]
+        needs = replace(needs, tolerations=tuple(own)) if own == [*had.tolerations] else needs
+        if (asked.gpus_per_replica, asked.launcher_gpus, needs) == (spec.gpus_per_replica, spec.launcher_gpus, had):
+            return
+        fact = JobChanged(
+            job_id=spec.job_id,
+            gpus_per_replica=asked.gpus_per_replica,
+            launcher_gpus=asked.launcher_gpus,
+            needs=needs,
+        )
+        await self.journal.record(fact, actor=spec.user, payer=spec.user)
 
     async def _make_ready(
         self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False

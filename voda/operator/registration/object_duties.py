@@ -165,9 +165,12 @@ class ObjectDuties:
 
     def see_change(self, kind: JobKind, before: JobObject, now: JobObject) -> None:
         """Note whether somebody else may have changed the spec of a job's object: what voda sets follows the plan."""
-        job_id = now.metadata.annotations.get(well_known.JOB_ID, "")
-        is_same = before.metadata.uid == now.metadata.uid and before.metadata.generation == now.metadata.generation
-        if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
+        carried, uid = now.metadata.annotations.get(well_known.JOB_ID, ""), now.metadata.uid
+        is_same = before.metadata.uid == uid and before.metadata.generation == now.metadata.generation
+        if is_same or before.metadata.annotations.get(well_known.JOB_ID, "") != carried:
+            return
+        # Until it is ready it carries no id.
+        if not (job_id := carried or self.journal.view.job_registry.submission(adoption_id(uid)) or ""):
             return
         record = self.journal.view.job_registry.job(job_id)
         planned = len(record.planned) if record is not None else 0
@@ -178,7 +181,7 @@ class ObjectDuties:
             is_unchanged = not before.is_suspended and kind.replicas(before) == size
             is_touched = is_unchanged or size != planned
         if is_touched:
-            self.touched[now.metadata.uid] = True
+            self.touched[uid] = True
 
     def duty(self, kind: JobKind, job: JobObject) -> Duty | None:
         """Return what is to be done about an object; None: nothing."""
@@ -215,6 +218,8 @@ class ObjectDuties:
         if not record.is_live or record.is_canceling or record.job.uid != meta.uid:
             return None
         if meta.annotations.get(well_known.JOB_ID) != job_id:
+            if meta.uid in self.touched:
+                return f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)
             if is_ready_by_start(kind, job) and self._may_start_soon(record):
                 return None
             return meta.uid, partial(self.adoption.prepare, kind, job, job_id)

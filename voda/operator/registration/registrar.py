@@ -73,6 +73,7 @@ class Registrar:
         announce: Announce,
         refused: MarkRefused = lambda uid, sentence: True,
         telemetry: Telemetry = NO_TELEMETRY,
+        has_user_policy: bool = False,
     ) -> None:
         self._mirror = objects
         self._journal = journal
@@ -84,6 +85,7 @@ class Registrar:
             announce=announce,
             refused=refused,
             telemetry=telemetry,
+            has_user_policy=has_user_policy,
         )
         self._creation = Creation(objects=objects, journal=journal, values=values)
         annotations = SpecAnnotations(objects=objects, journal=journal, announce=announce)
@@ -276,13 +278,13 @@ class Registrar:
             if attempt >= _MOST_CONFLICTS:
                 _log.warning("registrar meets conflicts key=%s attempt=%d reason=%s", key[:80], attempt, error)
                 if job_id:
-                    await self._report(job_id, action, error, attempt)
+                    await self._report(job_id, action, error, attempt, self._backoff.due_at(key))
         except VodaError as error:
             attempt = self._delay(key, getattr(error, "retry_after_s", 0.0))
             if attempt == 1:
                 _log.warning("registrar tries again key=%s reason=%s", key[:80], error)
             if job_id and isinstance(error, ActionRefused):
-                await self._report(job_id, action, error, attempt)
+                await self._report(job_id, action, error, attempt, self._backoff.due_at(key))
         except Exception:  # whatever it is, one object must not stop all others
             self._delay(key, _UNEXPECTED_S)
             _log.exception("registrar failed key=%s", key[:80])
@@ -296,9 +298,9 @@ class Registrar:
         self._retry_at = min(self._retry_at, self._backoff.due_at(key))
         return attempt
 
-    async def _report(self, job_id: str, action: str, error: VodaError, attempt: int) -> None:
+    async def _report(self, job_id: str, action: str, error: VodaError, attempt: int, retry_at: float) -> None:
         """Record what keeps a job from having its object ready, so that the log says why the job does not start."""
-        failed = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
+        failed = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt, retry_at=retry_at)
         try:
             await self._journal.record(failed, actor=ACTOR)
         except (TransientError, StoreNotWritable) as unwritten:

@@ -19,10 +19,10 @@ from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
 from voda.domain.gpus import ContainerGpus
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs
+from voda.operator.sharing.annotated_shares import ClosedNodes
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.operator.sharing.claims.claimants import Claimants
 from voda.operator.sharing.claims.verdicts import scheduler_of, verdict
-from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
 from voda.text import counted

@@ -21,10 +21,12 @@ from voda.cluster.kubernetes.state.shared_gpus import gpu_annotations, share_req
 from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
 from voda.domain.gpus import ContainerGpus
+from voda.domain.reasons.pods import BoundAgain, ChosenElsewhere
 from voda.domain.shares import SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.extender.wire import ExtenderBindingArgs
+from voda.operator.sharing.share_reconciler import record_shares, version_of
 from voda.projections.shares import ShareAccounts
 
 ACTOR: Final = "extender"
@@ -82,7 +84,7 @@ class ShareBinder:
             raise WrongState(f"pod {pod.metadata.key} asks for no GPUs: leave it to kube-scheduler to bind it")
         if former not in ("", node):
             pod = await self._pods.withdraw(pod, self._journal.clock.new_id())
-            await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
+            await self._release(pod, former, ChosenElsewhere(node=node))
         asking = ExtenderPod(uid=uid, key=pod.metadata.key, requests=requests)
         async with self._turn(node):
             shares = await self._assign(asking, node)
@@ -108,18 +110,17 @@ class ShareBinder:
         facts: list[ShareAssigned | ShareReleased] = [assigned]
         if had is not None:
             # Recorded anew: whoever is about to take it away, since the pod was not bound for long, is refused.
-            reason = "it is about to be bound again"
-            facts.insert(0, ShareReleased(node=node, pod_uid=pod.uid, pod=pod.key, reason=reason))
-        await self._journal.record(*facts, actor=ACTOR, version=account.version)
+            facts.insert(0, ShareReleased(node=node, pod_uid=pod.uid, pod=pod.key, reason=BoundAgain()))
+        await record_shares(self._journal, *facts, actor=ACTOR, version=account.version)
         given = self._accounts.pods(node).get(pod.uid)
         if given is None or given.containers != shares:
             raise ChangedMeanwhile(f"the share of pod {pod.key} on node {node} is void: GPUs or pod changed meanwhile")
         return shares
 
-    async def _release(self, pod: Pod, node: str, reason: str) -> None:
-        meta, version = pod.metadata, self._accounts.nodes[node].version
+    async def _release(self, pod: Pod, node: str, reason: ChosenElsewhere) -> None:
+        meta, version = pod.metadata, version_of(self._accounts, node)
         fact = ShareReleased(node=node, pod_uid=meta.uid, pod=meta.key, reason=reason)
-        await self._journal.record(fact, actor=ACTOR, version=version)
+        await record_shares(self._journal, fact, actor=ACTOR, version=version)
 
     @property
     def _accounts(self) -> ShareAccounts:

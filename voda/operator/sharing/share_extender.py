@@ -1,7 +1,7 @@
-"""kube-scheduler's extender for pods that ask for GPUs or shares: each verb, from bytes to the record answered.
+"""Decides as kube-scheduler's extender about pods that ask for GPUs or shares.
 
-Rules: what kube-scheduler shows to users is one sentence; every replica answers, by its own fold of the log and its own
-mirror, and appends at the versions that it has read.
+Rule: every replica answers, by its own fold of the log and its own mirror; what it appends, it appends at the versions
+that it has read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +14,19 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.cluster.kubernetes.state.sharing_pods import GpuPods
-from voda.domain.errors import ClusterUnavailable, InvalidInput, VodaError
+from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs, gpu_states
 from voda.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
-    ExtenderBindingResult,
     ExtenderFilterResult,
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
-    read_arguments,
 )
 from voda.kubernetes_client.decoding import Unreadable, read
+from voda.operator.sharing.annotated_shares import ClosedNodes
 from voda.operator.sharing.share_binder import ShareBinder
-from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser
 
@@ -53,44 +51,21 @@ class ShareExtender:
         self._closed = ClosedNodes(self.pods)
         self._binder = ShareBinder(self.journal, self.binding, self.pods, self._placement)
 
-    async def filter(self, body: bytes) -> ExtenderFilterResult:
-        """Return the nodes where the pod's GPUs are free, or in `error` why the question cannot be answered."""
-        try:
-            arguments = read_arguments(body, ExtenderArgs)
-            if arguments.nodenames is None:
-                raise InvalidInput("NodeNames is null: the extender must be configured with nodeCacheCapable: true")
-            return (await self._placement()).filter(self._pod(arguments.pod), arguments.nodenames)
-        except VodaError as error:
-            return ExtenderFilterResult(error=str(error))
+    async def filter(self, arguments: ExtenderArgs) -> ExtenderFilterResult:
+        """Return the nodes where the pod's GPUs are free; raises VodaError, as all verbs do."""
+        return (await self._placement()).filter(self._pod(arguments.pod), arguments.names)
 
-    async def prioritize(self, body: bytes) -> Sequence[HostPriority]:
-        """Return how much each node is preferred, 0 to 10.
-
-        Raises:
-            VodaError: the question cannot be answered.
-        """
-        arguments = read_arguments(body, ExtenderArgs)
+    async def prioritize(self, arguments: ExtenderArgs) -> Sequence[HostPriority]:
+        """Return how much each node is preferred, 0 to 10."""
         return (await self._placement()).prioritize(self._pod(arguments.pod), arguments.names)
 
-    async def preempt(self, body: bytes) -> ExtenderPreemptionResult:
-        """Return the nodes, with their victims, where the pod's GPUs are free once these have left.
-
-        Raises:
-            VodaError: the question cannot be answered.
-        """
-        arguments = read_arguments(body, ExtenderPreemptionArgs)
+    async def preempt(self, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """Return the nodes, with their victims, where the pod's GPUs are free once these have left."""
         return (await self._placement()).preempt(self._pod(arguments.pod), arguments)
 
-    async def bind(self, body: bytes) -> ExtenderBindingResult:
-        """Bind a pod, or say in `error` why it is not bound."""
-        try:
-            arguments = read_arguments(body, ExtenderBindingArgs)
-            if not all((arguments.podname, arguments.podnamespace, arguments.poduid, arguments.node)):
-                raise InvalidInput("expected PodName, PodNamespace, PodUID and Node, and one of them is missing")
-            await self._binder.bind(arguments)
-        except VodaError as error:
-            return ExtenderBindingResult(error=str(error))
-        return ExtenderBindingResult()
+    async def bind(self, arguments: ExtenderBindingArgs) -> None:
+        """Give a pod its GPUs, and bind it."""
+        await self._binder.bind(arguments)
 
     def status(self) -> Mapping[str, str]:
         """Return resource -> JSON of node -> its GPUs, as elastic-gpu-scheduler has it."""

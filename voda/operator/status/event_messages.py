@@ -13,8 +13,10 @@ from msgspec import Struct
 from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
-from voda.events.event_text import backed_off_text
+from voda.events.event_text import action_failed_text, backed_off_text, job_change_text, sick_gpu_text
+from voda.events.node_text import refusal_text
 from voda.events.reason_text import unsized_text
+from voda.events.request_text import cancel_request_text, requested_text
 from voda.events.stall_text import stall_text
 from voda.events.types import (
     ActionFailed,
@@ -30,6 +32,7 @@ from voda.events.types import (
     JobStalled,
     PlanAdopted,
     WorkerExited,
+    WorkerGpuSick,
     WorkerRefused,
     WorkerStarted,
 )
@@ -41,6 +44,7 @@ _LOST: Final = {
     "evicted": ("was evicted", "were evicted"),
     "node_lost": ("was lost with its node", "were lost with their nodes"),
     "failed": ("failed by itself", "failed by themselves"),
+    "failed_for_good": ("failed for good", "failed for good"),
 }
 """Cause -> what happened to one worker, to several."""
 
@@ -81,21 +85,23 @@ class EventMessages:
                 yield from self._started(fact, event.recorded_at)
             case WorkerExited() as fact:
                 yield from self._exited(fact)
-            case WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits) if reason:
+            case WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits) if reason is not None:
                 can = f"takes {fits} of its workers and no more" if fits else "cannot take its workers"
-                yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {reason}")
+                yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {refusal_text(reason)}")
+            case WorkerGpuSick(job_id=job_id) as fact:
+                yield JobMessage(job_id, "SickGpu", sick_gpu_text(fact))
             case JobStalled(job_id=job_id, reason=stall) if stall is not None:
                 yield JobMessage(job_id, "Stalled", f"gets no further: {stall_text(stall)}")
             case JobBackedOff() as fact:
                 yield JobMessage(fact.job_id, "Stuck", backed_off_text(fact))
             case ActionFailed(job_id=job_id) as fact:
-                yield JobMessage(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
+                yield JobMessage(job_id, "ActionFailed", action_failed_text(fact, event.recorded_at))
             case JobChanged() as fact:
-                yield JobMessage(fact.job_id, "Changed", f"settings changed: {_changes(fact)}")
+                yield JobMessage(fact.job_id, "Changed", f"settings changed: {job_change_text(fact)}")
             case JobCancelRequested(job_id=job_id, reason=reason):
-                yield JobMessage(job_id, "Canceling", f"cancellation requested{_because(reason)}")
+                yield JobMessage(job_id, "Canceling", cancel_request_text(reason))
             case JobHaltRequested(job_id=job_id, reason=reason):
-                yield JobMessage(job_id, "Halted", reason or "halted")
+                yield JobMessage(job_id, "Halted", requested_text("halted", reason.by, reason.text))
             case JobResumeRequested(job_id=job_id):
                 yield JobMessage(job_id, "Changed", "resumed: plans may give it workers again")
             case JobCompleted(job_id=job_id):
@@ -201,11 +207,6 @@ def _size(record: JobRecord) -> str:
     gpus = _counted(spec.gpus_per_replica, "GPU")
     user = f", for user {spec.user}" if spec.user else ""
     return f"{size} workers of {gpus}{user}" if size != "1" else f"1 worker of {gpus}{user}"
-
-
-def _changes(fact: JobChanged) -> str:
-    given = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "job_id"}
-    return ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None) or "nothing"
 
 
 def _per_node(nodes: Iterable[str]) -> str:

@@ -36,6 +36,7 @@ _Warning = Literal[
     "Failed",
     "WorkerLost",
     "WorkerRefused",
+    "SickGpu",
     "Stalled",
     "Stuck",
     "ActionFailed",

@@ -95,7 +95,7 @@ def _stand_in(view: ClusterState, gpu: SharedGpu, too_small: Mapping[int, Mappin
         priority=_ABOVE_ALL if is_sure and gpu.owner[1] else max(job.spec.priority for job in own),
         array=None,
     )
-    refusals = {node: why for job in gpu.jobs for node, why in job.refusals.items()}
+    refusals = {node: why for job in gpu.jobs for node, why in job.refusals.items() if job.is_refused_by(node, 1)}
     return replace(
         first,
         spec=spec,

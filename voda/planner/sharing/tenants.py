@@ -213,7 +213,7 @@ class _Draft:
         return None if pod is None else next((gpu for share in pod.containers.values() for gpu in share.gpus), None)
 
     def _takes(self, name: str, job: Job) -> bool:
-        return self._is_open(name) and name not in job.refusals
+        return self._is_open(name) and not job.is_refused_by(name, 1)
 
     def _is_open(self, name: str) -> bool:
         return is_open(self._view, name)

@@ -16,7 +16,7 @@ from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import HIGHEST, OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.preemption import downgrade, end
-from voda.cells.recovery import occupy, stay
+from voda.cells.recovery import may_find_quota, occupy
 from voda.cells.scheduling import ANY, Conditions, decide
 from voda.cells.search.losses import Losses
 from voda.cells.structure.trees import NONE
@@ -164,7 +164,7 @@ class CellDraft:
     def guarantee(self, worker: PlannedWorker) -> bool:
         """Give a worker a guarantee for the cells that it has; return whether its virtual cluster has cells for it."""
         job = self.view.jobs[worker.job_id]
-        if worker.cells.node in self.mixed or worker.cells.node in job.refusals:
+        if worker.cells.node in self.mixed or job.is_refused_by(worker.cells.node, 1):
             return False
         cluster = self.cluster(job)
         types = self.book.quotas.root_types.get((cluster, job.spec.pinned_cell, worker.cells.chain), ())
@@ -172,7 +172,7 @@ class CellDraft:
             cells = WorkerCells(
                 node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain, quota=quota
             )
-            if stay(self.book, request_of(worker.name, job.spec, cluster, is_guaranteed=True), cells):
+            if not may_find_quota(self.book, request_of(worker.name, job.spec, cluster, is_guaranteed=True), cells):
                 continue
             end(self.book, worker.name)
             kept = PlannedWorker(name=worker.name, job_id=worker.job_id, cells=cells, index=worker.index)
@@ -197,12 +197,23 @@ class CellDraft:
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
         if isinstance(decision, GangWaits) or any(name in self.view.gangs for name in getattr(decision, "victims", ())):
-            return None
+            return None if is_guaranteed or count == 1 or not job.fits else self._place_singly(job, count)
         for name in decision.downgrades:
             self._downgrade(name, request.name)
         for name in getattr(decision, "victims", ()):
             self._reclaim(self.worker(name), self.cluster(job))
         return [self.add(job, cells) for cells in decision.placement]
+
+    def _place_singly(self, job: Job, count: int) -> list[PlannedWorker] | None:
+        """Give a job so many workers on idle cells, all or none, where no node that has some takes all of them."""
+        placed: list[PlannedWorker] = []
+        while len(placed) < count and (more := self.place(job, 1, is_guaranteed=False)) is not None:
+            placed += more
+        if len(placed) == count:
+            return placed
+        for worker in placed:
+            self.drop(worker)
+        return None
 
     def _downgrade(self, name: str, by: str) -> None:
         downgrade(self.book, name, by)

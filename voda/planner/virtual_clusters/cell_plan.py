@@ -5,12 +5,14 @@ from collections.abc import Mapping, Set
 from msgspec.structs import replace
 
 from voda.domain.plugins import first_known
-from voda.domain.reasons.outcomes import Reason
+from voda.domain.reasons.outcomes import Reason, also
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates, Placed
-from voda.planner.feasibility import feasible_view
+from voda.planner.displacement import displaced_in_vain, taken_sizes
+from voda.planner.feasibility import feasible_view, with_caps
 from voda.planner.virtual_clusters.cell_draft import CellDraft, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
+from voda.planner.virtual_clusters.fixed_gangs import with_fixed_gangs
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
 from voda.planner.virtual_clusters.plan_book import PlanBook
@@ -34,11 +36,14 @@ class CellPlanner:
 
         It shares the idle cells, and the quotas of virtual clusters that name none of their own.
         """
-        view, impossible = feasible_view(candidates.view)
-        draft = self.recover(view, candidates.last)
+        view, impossible = feasible_view(with_fixed_gangs(candidates.view, candidates.fixed))
+        vain = displaced_in_vain(view)
+        taken = taken_sizes(view, vain.keys())
+        draft = self.recover(with_caps(view, taken), {*candidates.last, *(vain.keys() - taken.keys())})
         draft.steady = candidates.steady
         placed = _decide(draft, policy, now)
-        return replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
+        bounded = {job_id: also(placed.reasons[job_id], why) for job_id, why in vain.items()}
+        return replace(placed, reasons={**placed.reasons, **bounded, **impossible}, left_out=impossible)
 
     def recover(self, view: ClusterState, without_guarantee: Set[str] = frozenset()) -> CellDraft:
         """Return the plan in force as a draft; the arguments are as for `recovery.recover`."""

@@ -10,9 +10,10 @@ from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates
 from voda.planner.sharing import StandIns, with_stand_ins
-from voda.planner.virtual_clusters.guaranteed import most_workers, views_of
+from voda.planner.virtual_clusters.pool_jobs import most_workers, views_of
 from voda.planner.virtual_clusters.recovery import recover
 from voda.planner.virtual_clusters.unused_book import unused_book
+from voda.planner.without_gpus import without_gpus
 
 
 def book_of(state: ClusterState) -> CellBook:
@@ -45,4 +46,4 @@ def workers_in_quota(cells: CellsSpec, nodes: Iterable[Node], spec: JobSpec) -> 
 
 
 def _stand_ins(state: ClusterState) -> StandIns:
-    return with_stand_ins(Candidates(view=state))
+    return with_stand_ins(Candidates(view=without_gpus(state)[0]))

@@ -9,20 +9,20 @@ shared like a quota of its own, among the jobs that name it.
 Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from voda.cells.structure.quotas import Quotas, QuotaView
+from voda.changed_keys import other_keys
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
-from voda.planner.differences import other_keys
 from voda.planner.feasibility import with_caps, without_jobs
 from voda.planner.priority import allocate
 from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.losses import WorkerLosses
+from voda.planner.virtual_clusters.pool_jobs import QuotaJobs
 from voda.policies import Policy
 
 _MOST_ATTEMPTS: Final = 4
@@ -43,26 +43,13 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
     part = GuaranteedPart()
     losses = WorkerLosses(draft, part.targets)
     quotas = draft.book.quotas
-    jobs = _by_quota(draft)
     for cluster, pin in [*((name, "") for name in quotas.clusters), *quotas.pin_views]:
-        if members := jobs.get((cluster, pin)):
-            _Quota(draft, part, losses, views_of(quotas, cluster, pin)).serve(members, policy_of(cluster), now)
+        of_quota = draft.jobs.by_quota.get((cluster, pin))
+        if of_quota is not None and (sure := of_quota.without(draft.without_guarantee)).jobs:
+            _Quota(draft, part, losses, sure).serve(policy_of(cluster), now)
     _replace_reclaimed(draft, part, losses)
     _all_or_nothing(draft, part.targets.keys())
     return part
-
-
-def _by_quota(draft: CellDraft) -> Mapping[tuple[str, str], Mapping[str, Job]]:
-    """Return (virtual cluster, pin) -> the jobs that have a part in its guarantee now."""
-    jobs: dict[tuple[str, str], Mapping[str, Job]] = {}
-    for quota, members in draft.jobs.by_quota.items():
-        # All of them ask for the same.
-        sure: Mapping[str, Job] = members
-        if draft.without_guarantee:
-            sure = {job_id: job for job_id, job in members.items() if job_id not in draft.without_guarantee}
-        if sure and draft.quota(next(iter(sure.values()))) is not None:
-            jobs[quota] = sure
-    return jobs
 
 
 @dataclass
@@ -72,39 +59,22 @@ class _Quota:
     draft: CellDraft
     part: GuaranteedPart
     losses: WorkerLosses
-    views: Sequence[QuotaView]
+    quota: QuotaJobs
 
-    def serve(self, jobs: Mapping[str, Job], policy: Policy, now: float) -> None:
-        sizes = {job.spec.gpus_per_replica for job in jobs.values()}
-        held = {gpus: most_workers(self.draft.book.quotas, self.views, gpus) for gpus in sizes}
-        caps: dict[str, int] = {}
-        for job_id, job in jobs.items():
-            most = held[job.spec.gpus_per_replica]
-            if most >= job.spec.max_replicas:
-                continue
-            if most < job.spec.min_replicas:
-                self.part.too_large[job_id] = most
-            else:
-                caps[job_id] = most
-        left_out = set(self.part.too_large)
+    def serve(self, policy: Policy, now: float) -> None:
+        self.part.too_large |= self.quota.too_large
+        view = replace(self.draft.view, jobs=self.quota.fitting)
         for _ in range(_MOST_ATTEMPTS):
-            targets = self._targets(jobs, policy, now, caps=caps, left_out=left_out)
-            short = self._place(jobs, targets)
+            view = replace(view, capacity_limit_gpus=Gpus(self._healthy_leafs()))
+            short = self._place(allocate(view, policy, now).replicas)
             if not short:
                 break
-            caps |= {job_id: size for job_id, size in short.items() if size}
-            left_out |= {job_id for job_id, size in short.items() if not size}
+            left_out = {job_id for job_id, size in short.items() if not size}
+            view = with_caps(without_jobs(view, left_out), {job_id: size for job_id, size in short.items() if size})
 
-    def _targets(
-        self, jobs: Mapping[str, Job], policy: Policy, now: float, *, caps: Mapping[str, int], left_out: Set[str]
-    ) -> Mapping[str, int]:
-        view = replace(self.draft.view, jobs=jobs, capacity_limit_gpus=Gpus(self._healthy_leafs()))
-        view = without_jobs(view, left_out) if left_out else view
-        view = with_caps(view, {job_id: size for job_id, size in caps.items() if job_id in view.jobs})
-        return allocate(view, policy, now).replicas
-
-    def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:
+    def _place(self, targets: Mapping[str, int]) -> Mapping[str, int]:
         """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
+        jobs = self.quota.jobs
         wanted = {**dict.fromkeys(jobs, 0), **targets}
         self.part.targets |= wanted
         parts, short = self.draft.parts, dict[str, int]()
@@ -135,23 +105,10 @@ class _Quota:
     def _healthy_leafs(self) -> int:
         book = self.draft.book
         if not book.bad_nodes:
-            return sum(view.size for view in self.views)
+            return sum(view.size for view in self.quota.views)
         leafs = book.quotas.trees.leafs
-        nodes = (node for view in self.views for node in view.nodes)
+        nodes = (node for view in self.quota.views for node in view.nodes)
         return sum(len(leafs[node]) for node in nodes if not book.is_bad_binding(node))
-
-
-def views_of(quotas: Quotas, cluster: str, pin: str = "") -> Sequence[QuotaView]:
-    """Return the quota cells of a virtual cluster in each chain, or one of its pinned cells."""
-    if pin:
-        return [view for key, view in quotas.pin_views.items() if key == (cluster, pin)]
-    return [view for (owner, _), view in quotas.views.items() if owner == cluster]
-
-
-def most_workers(quotas: Quotas, views: Sequence[QuotaView], gpus: int) -> int:
-    """Return how many workers a quota holds in one chain, were it empty and healthy."""
-    leafs = quotas.trees.leafs
-    return max((sum(len(leafs[node]) // gpus for node in view.nodes) for view in views), default=0)
 
 
 def _reach(draft: CellDraft, job: Job, target: int, losses: WorkerLosses) -> bool:

@@ -1,22 +1,22 @@
 """The opportunistic part of a plan: the pool's policy shares all idle cells, whoever is owed them, among all jobs.
 
 Rules: a job that has its guaranteed workers asks for more, one by one; another asks for its minimum as one gang; one in
-a pinned cell asks for nothing. Priorities count inside of virtual clusters only. A growth that does not pay is left
-out, as in every pool. What finds no cells is offered to others.
+a pinned cell, or that is not restartable, asks for nothing. Priorities count inside of virtual clusters only. A growth
+that does not pay is left out, as in every pool. What finds no cells is offered to others.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
+from voda.changed_keys import other_keys
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState, Estimate
-from voda.planner.differences import other_keys
 from voda.planner.priority import allocate
 from voda.planner.resize_cost import without_thrash
 from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
@@ -45,11 +45,10 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     were left to others for that.
     """
     part, parts, workers = OpportunisticPart(), draft.parts, draft.workers
-    # The others have no workers but guaranteed ones.
-    served = draft.jobs.sure.copy()
-    for job_id in draft.jobs.lent | draft.touched:
-        sure, within = len(parts[job_id][0]), min(quotas.get(job_id, 0), len(workers.get(job_id, ())))
-        served[job_id] = sure if sure > within else within
+    # The others have no workers within their quota but guaranteed ones.
+    served, uneven = draft.jobs.sure.copy(), other_keys(draft.jobs.sure, quotas)
+    for job_id in draft.touched.union([job_id for job_id in uneven if job_id in draft.jobs.lent]):
+        served[job_id] = max(len(parts[job_id][0]), min(quotas.get(job_id, 0), len(workers.get(job_id, ()))))
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -59,20 +58,6 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
         caps |= short
         part.scattered |= {job_id: targets[job_id] for job_id in short}
     return part
-
-
-def _restless(draft: CellDraft) -> Set[str]:
-    """Return the jobs that may have other workers than guaranteed ones, now or soon."""
-    return draft.jobs.growing | draft.jobs.lent | draft.touched
-
-
-def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
-    """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
-    jobs, workers, leafs = draft.view.jobs, draft.workers, _free_leafs(draft.book)
-    for job_id in draft.jobs.lent | draft.touched:
-        if (beyond := len(workers.get(job_id, ())) - within_quota[job_id]) > 0:
-            leafs += beyond * jobs[job_id].spec.gpus_per_replica
-    return leafs
 
 
 def _free_leafs(book: CellBook) -> int:
@@ -96,13 +81,13 @@ def _targets(
     draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, Reason]]:
     """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
-    view, in_force = draft.view, draft.view.plan.placement
+    view = draft.view
     more = allocate(_view_of_rest(draft, policy, served, caps), policy, now).replicas
     wanted = dict(served)
-    for job_id in [job_id for job_id, size in more.items() if size]:
-        wanted[job_id] += more[job_id]
-    growing = (job_id for job_id in _restless(draft) if 0 < len(in_force.get(job_id, ())) < wanted[job_id])
-    if not view.settings.heeds_resize_cost or next(growing, None) is None:
+    for job_id, size in more.items():
+        if size:
+            wanted[job_id] += size
+    if not view.settings.heeds_resize_cost:
         return wanted, {}
     sizes, reasons = without_thrash(view, wanted)
     if not reasons:
@@ -114,18 +99,20 @@ def _view_of_rest(
     draft: CellDraft, policy: Policy, within_quota: Mapping[str, int], caps: Mapping[str, int]
 ) -> ClusterState:
     """Return the view in which jobs are what they may have beyond the workers within their quota."""
-    view, jobs = draft.view, _rests(draft, policy, within_quota, caps)
-    # The others have no workers beyond.
-    idle = [job_id for job_id in draft.jobs.lent | draft.touched if job_id in jobs]
-    beyond = {job_id: view.plan.placement.get(job_id, ())[within_quota[job_id] :] for job_id in idle}
-    placement = {job_id: nodes for job_id, nodes in beyond.items() if nodes}
+    view, jobs, in_force = draft.view, _rests(draft, policy, within_quota, caps), draft.view.plan.placement
+    beyond, gpus = draft.jobs.lent.copy(), draft.jobs.lent_gpus.copy()
+    for job_id in draft.touched.union(other_keys(draft.jobs.sure, within_quota)):
+        within = within_quota[job_id]
+        beyond[job_id] = in_force.get(job_id, ())[within:]
+        gpus[job_id] = max(0, draft.size(job_id) - within) * view.jobs[job_id].spec.gpus_per_replica
+    placement = {job_id: nodes for job_id, nodes in beyond.items() if nodes and job_id in jobs}
     return replace(
         view,
         jobs=jobs,
         estimates=_EstimatesBeyond(view.estimates, within_quota),
         plan=replace(view.plan, placement=placement),
         settings=replace(view.settings, heeds_resize_cost=False),
-        capacity_limit_gpus=Gpus(_shared_leafs(draft, within_quota)),
+        capacity_limit_gpus=Gpus(_free_leafs(draft.book) + sum(gpus.values())),
     )
 
 
@@ -163,7 +150,7 @@ def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | 
         priority: the one that it has there.
     """
     spec = job.spec
-    if spec.pinned_cell:
+    if spec.pinned_cell or not spec.is_restartable:
         return None
     most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
     least = 1 if served else spec.min_replicas
@@ -199,8 +186,9 @@ class _EstimatesBeyond(Mapping[str, Estimate]):
 
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
     """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-    workers, jobs = draft.workers, draft.view.jobs
-    changed = sorted([job_id for job_id in _restless(draft) if targets[job_id] != len(workers.get(job_id, ()))])
+    jobs = draft.view.jobs
+    uneven = draft.touched.union(other_keys(draft.jobs.sizes, targets))
+    changed = sorted([job_id for job_id in uneven if targets[job_id] != draft.size(job_id)])
     for job_id in changed:
         for worker in _to_go(draft, job_id, targets[job_id]):
             draft.drop(worker)

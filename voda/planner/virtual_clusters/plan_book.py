@@ -17,12 +17,12 @@ from voda.cells.gangs import Gang, WorkerCells
 from voda.cells.preemption import end
 from voda.cells.recovery import occupy, settle, take_leafs
 from voda.cells.structure.trees import NONE
+from voda.changed_keys import gone_keys, other_keys
 from voda.domain.cells import CellsSpec, GangAllocation
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.state import ClusterState
-from voda.planner.differences import other_keys
 from voda.planner.virtual_clusters.cell_draft import PlannedWorker, job_of, request_of
 from voda.planner.virtual_clusters.cell_reasons import keeps
 from voda.planner.virtual_clusters.pool_jobs import JobCells, PoolJobs, cluster_of, quota_of
@@ -125,7 +125,7 @@ class PlanBook:
                 self.jobs.kept.drop(job_id)
                 last = None
             if part is not None and job is not None and last is None:
-                come.append(_planned(self._unused, job.spec, part))
+                come.append(planned_job(self._unused, job.spec, part))
         return come
 
     def _settle(self, job: PlannedJob) -> bool:
@@ -159,7 +159,8 @@ class PlanBook:
                 self.jobs.drop(job_id)
             else:
                 guaranteed, idle = self.parts.get(job_id, ((), ()))
-                self.jobs.put(job, self.book.quotas, sure=len(guaranteed), lent=len(idle))
+                lent = tuple([worker.cells.node for worker in idle])
+                self.jobs.put(job, self.book.quotas, sure=len(guaranteed), lent=lent)
 
     def _make(self, view: ClusterState) -> bool:
         """Make the book anew: gangs first, then guaranteed workers, then the others from the oldest job on.
@@ -212,8 +213,8 @@ def _differing(old: Mapping[str, T], new: Mapping[str, T]) -> set[str]:
     """Return the keys of what is not the very same in both."""
     if old is new:
         return set()
-    gone = () if old.keys() <= new.keys() else old.keys() - new.keys()
-    return {*other_keys(old, new), *gone}
+    others = other_keys(old, new)
+    return {*others, *gone_keys(old, new, others)}
 
 
 def _is_in_order(job: PlannedJob) -> bool:
@@ -233,7 +234,8 @@ def _asks_alike(one: JobSpec, other: JobSpec) -> bool:
     )
 
 
-def _planned(book: CellBook, spec: JobSpec, part: Part) -> PlannedJob:
+def planned_job(book: CellBook, spec: JobSpec, part: Part) -> PlannedJob:
+    """Return the workers of a job with the cells that a plan names; `book`: any with the cells that there are."""
     nodes, devices, quotas = part
     cluster, workers, gangs, roots = cluster_of(book.quotas, spec), [], list[Gang | None](), []
     may_be_guaranteed = quota_of(book.quotas, spec) is not None

@@ -164,14 +164,19 @@ def _send_away(draft: CellDraft, homeless: Sequence[PlannedWorker], nodes: Set[s
     doubts = [_doubt(draft, worker, is_homeless=False) for worker in doubtful.values()]
     doubts += [_doubt(draft, worker, is_homeless=True) for worker in homeless]
     room = {name: _room(view, held, name) for name in nodes}
+    there = Counter((doubt.job_id, doubt.worker.cells.node) for doubt in doubts if _is_at_work(jobs, doubt.worker))
     coming = list[PlannedWorker]()
     for doubt in sorted(doubts):
         job, worker = jobs[doubt.job_id], doubt.worker
-        if not _has_room(job, worker, room):
+        place = doubt.job_id, worker.cells.node
+        is_new = not _is_at_work(jobs, worker)
+        if (is_new and job.is_refused_by(worker.cells.node, there[place] + 1)) or not _has_room(job, worker, room):
             if not doubt.is_homeless:
                 end(draft.book, worker.name)
                 draft.remove(worker)
-        elif doubt.is_homeless:
+            continue
+        there[place] += is_new
+        if doubt.is_homeless:
             coming.append(worker)
     for worker in coming:
         job = jobs[worker.job_id]
@@ -192,11 +197,13 @@ def _doubt(draft: CellDraft, worker: PlannedWorker, *, is_homeless: bool) -> _Do
     return _Doubt(is_lent, rank, job.submitted_at, worker.job_id, worker.index, worker, is_homeless)
 
 
+def _is_at_work(jobs: Mapping[str, Job], worker: PlannedWorker) -> bool:
+    return jobs[worker.job_id].workers.get(worker.index) == worker.cells.node
+
+
 def _has_room(job: Job, worker: PlannedWorker, room: dict[str, int]) -> bool:
-    """Take the room of a worker on its node; return False where there is none, or the node does not take it."""
+    """Take the room of a worker on its node; return False where there is none."""
     node, gpus = worker.cells.node, job.spec.gpus_per_replica
-    if node in job.refusals and job.workers.get(worker.index) != node:
-        return False
     if node in room:
         if room[node] < gpus:
             return False

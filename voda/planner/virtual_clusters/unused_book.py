@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
-from voda.cells.pool_cells import open_pool
+from voda.cells.pool_cells import RACK_LABELS, open_pool
 from voda.domain.cells import CellsSpec
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 
 _Shapes = tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
+"""Name, GPUs and the labels that name the rack, of each node."""
 
 
 def unused_book(cells: CellsSpec, nodes: Iterable[Node]) -> CellBook:
@@ -26,8 +27,12 @@ def unused_book(cells: CellsSpec, nodes: Iterable[Node]) -> CellBook:
     document = msgspec.json.encode(cells)
     declared = _open(document, ()).topology.leafs_on if cells.physical_cluster.physical_cells else {}
     added = [node for node in nodes if node.name not in declared]
-    shapes = tuple(sorted((node.name, int(node.gpus), tuple(sorted(node.labels.items()))) for node in added))
+    shapes = tuple(sorted((node.name, int(node.gpus), _rack_labels(node)) for node in added))
     return _open(document, shapes)
+
+
+def _rack_labels(node: Node) -> tuple[tuple[str, str], ...]:
+    return tuple((label, node.labels[label]) for label in RACK_LABELS if label in node.labels)
 
 
 @lru_cache(maxsize=8)

@@ -54,6 +54,12 @@ def spread(jobs: Iterable[Job], shares: Shares) -> None:
     """Give what is left to the jobs that have a share, one replica at a time, round robin, up to their maximum."""
     replicas = shares.replicas
     growing = [job.spec for job in jobs if replicas[job.spec.job_id]] if shares.free else []
+    wanted = total([(spec.max_replicas - replicas[spec.job_id]) * spec.gpus_per_replica for spec in growing])
+    if wanted <= shares.free:
+        # In the end all have their maximum.
+        replicas.update({spec.job_id: spec.max_replicas for spec in growing})
+        shares.free -= wanted
+        return
     while growing := [
         spec for spec in growing if spec.gpus_per_replica <= shares.free and replicas[spec.job_id] < spec.max_replicas
     ]:

@@ -8,7 +8,6 @@ from copy import copy
 
 import numpy as np
 
-from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import GpuRemainder
 from voda.sharing.rating.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeArrays, hardware_of
 from voda.sharing.rating.pod import PodPlacement
@@ -92,8 +91,3 @@ class Fleet:
                 whole = int(self.hardware.device_memory[row, device])
                 demand[FIRST_DEVICE + width + device] += whole if container.devices else container.memory_mib
         return row, demand
-
-    @property
-    def capacity_milli(self) -> int:
-        """Return the compute of all devices."""
-        return int(self.hardware.device_counts.sum()) * MILLI_PER_DEVICE

@@ -76,10 +76,9 @@ class GpuChooser:
 
         Without `changes`, whose keys are the names of accounts, all of them are compared.
         """
-        is_known = changes is not None and changes is self._changes
-        changed = changes.since(self._seen) if changes is not None and is_known else ()
+        changed = changes.since(self._seen) if changes is not None and changes is self._changes else None
         self._changes, self._seen = changes, 0 if changes is None else changes.count
-        if not is_known or any(self._is_another(name, accounts.get(name)) for name in changed):
+        if changed is None or any(self._is_another(name, accounts.get(name)) for name in changed):
             names, devices = list(accounts), [each.devices for each in accounts.values()]
             if names != self._names or devices != self._devices:
                 self._begin(names, devices)

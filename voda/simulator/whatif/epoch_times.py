@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.job import JobSpec
 from voda.events import types as facts
@@ -58,7 +59,10 @@ class MeasuredJob(Struct, kw_only=True):
     """Seconds during which it had workers, times their number."""
     workers: dict[int, str] = {}
     counted_at: float = 0.0
+    changed_at: float = -math.inf
     pieces: list[EpochPiece] = []
+    pieces_from: float = 0.0
+    """Epochs done when the first piece began."""
     change: WorkerChange | None = None
     workers_before: int = 0
     """Workers before the changes of this instant."""
@@ -75,7 +79,12 @@ class MeasuredJob(Struct, kw_only=True):
         self.workers_before = len(self.workers)
         if self.workers:
             self.worker_s += len(self.workers) * seconds
-            self.pieces.append(EpochPiece(self.size, seconds, self.change))
+            before = self.pieces[-1] if self.pieces else None
+            if before is not None and self.change is None and before.size == self.size:
+                # A report within the epoch ended the piece, not a change.
+                self.pieces[-1] = replace(before, seconds=before.seconds + seconds)
+            else:
+                self.pieces.append(EpochPiece(self.size, seconds, self.change))
             self.change = None
 
     def set_workers(self, workers: dict[int, str]) -> None:
@@ -109,6 +118,7 @@ def _changed(measurements: EpochMeasurements, fact: facts.JobChanged, event: Eve
 def _started(measurements: EpochMeasurements, fact: facts.WorkerStarted, event: Event) -> None:
     if (job := measurements.jobs.get(fact.job_id)) is not None:
         job.end_piece(event.recorded_at)
+        job.changed_at = event.recorded_at
         job.set_workers({**job.workers, **fact.workers})
 
 
@@ -116,6 +126,7 @@ def _started(measurements: EpochMeasurements, fact: facts.WorkerStarted, event: 
 def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Event) -> None:
     if (job := measurements.jobs.get(fact.job_id)) is not None:
         job.end_piece(event.recorded_at)
+        job.changed_at = event.recorded_at
         job.set_workers({index: node for index, node in job.workers.items() if index not in fact.workers})
         if fact.cause in LOSSES:
             # How much of the epoch a checkpoint saved is not in the log.
@@ -126,14 +137,20 @@ def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Ev
 def _progressed(measurements: EpochMeasurements, fact: facts.JobProgressed, event: Event) -> None:
     if (job := measurements.jobs.get(fact.job_id)) is None:
         return
-    epoch_s = undisturbed_epoch_s(fact, event.recorded_at, job.counted_at if job.change else -math.inf)
+    has_changed = job.change or any(piece.change for piece in job.pieces)
+    epoch_s = undisturbed_epoch_s(fact, event.recorded_at, job.changed_at if has_changed else -math.inf)
     job.end_piece(event.recorded_at)
     epoch = math.ceil(fact.epochs_done) - 1
+    if epoch_s is None and int(job.pieces_from) < fact.epochs_done < int(job.pieces_from) + 1:
+        # Within the same epoch, whose pieces go on.
+        job.epochs_done = max(job.epochs_done, fact.epochs_done)
+        return
     if epoch_s is not None and epoch_s > 0 and fact.workers > 0:
         job.timed_epochs[epoch] = ((fact.workers, job.size[1]), epoch_s)
-    elif fact.epochs_done - job.epochs_done == 1.0 and any(piece.change for piece in job.pieces):
+    elif fact.epochs_done - job.pieces_from == 1.0 and any(piece.change for piece in job.pieces):
         job.disturbed_epochs[epoch] = tuple(job.pieces)
     job.pieces.clear()
+    job.pieces_from = fact.epochs_done
     job.epochs_done = max(job.epochs_done, fact.epochs_done)
 
 

@@ -1,7 +1,7 @@
 """Expected starts and ends of the live jobs if nobody submits more: the real controller runs on simulated time.
 
 Rules: it reads the live state only, and jobs are as fast as estimated. It states only what it simulated: a job without
-a known end runs on, and a job that waits for its GPUs gets no expected start.
+a known end, or with one beyond LONGEST_S, runs on, and a job that waits for its GPUs gets no expected start.
 """
 
 import math
@@ -21,7 +21,7 @@ from voda.log.store import EventStore
 from voda.planner.eligibility import held_jobs
 from voda.projections.live import Live
 from voda.projections.measurements import UndisturbedSpan
-from voda.simulator.engine import InitialState, Simulation, SimulationOptions
+from voda.simulator.engine import LONGEST_S, InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
 from voda.simulator.workload import Costs, Workload
 
@@ -93,7 +93,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     endless = {
         job_id
         for job_id, job in state.jobs.items()
-        if not job.is_canceling and (job.is_halted or not math.isfinite(state.estimates[job_id].remaining_s))
+        if not job.is_canceling and (job.is_halted or not _ends(state.estimates[job_id]))
     }
     unreached = _held_behind(state, endless, now=now)
     endless |= unreached
@@ -113,6 +113,11 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
 
     run = await simulation.run(stop_when=stop_when)
     return await run.store.read(0, await run.store.position())
+
+
+def _ends(estimate: Estimate) -> bool:
+    """Return whether the job ends within LONGEST_S on some number of workers."""
+    return estimate.remaining_s <= LONGEST_S * max(estimate.speedup)
 
 
 def _held_behind(state: ClusterState, endless: Set[str], *, now: float) -> set[str]:

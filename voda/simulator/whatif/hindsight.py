@@ -30,6 +30,8 @@ from voda.simulator.workload import Costs
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran and whose category never ran."""
+_MOST_EPOCHS: Final = 100_000
+"""Of a job that is simulated: each has its weight and its events, and users may ask for a billion."""
 
 
 class HindsightProfile(Struct, frozen=True, kw_only=True):
@@ -102,11 +104,11 @@ class Hindsight:
 
 
 def _total_epochs(job: MeasuredJob) -> int:
-    """Return how many epochs the job had when it ended, or is expected to have."""
+    """Return how many epochs the job had when it ended, or is expected to have; at most _MOST_EPOCHS."""
     done = math.ceil(job.epochs_done)
     if job.has_ended:
-        return max(1, done or job.spec.epochs)
-    return max(1, done, job.spec.epochs)
+        return min(max(1, done or job.spec.epochs), _MOST_EPOCHS)
+    return min(max(1, done, job.spec.epochs), _MOST_EPOCHS)
 
 
 def _weights(job: MeasuredJob, times: EpochTimes, mean: HindsightProfile) -> Sequence[float]:

@@ -37,6 +37,7 @@ class AlternativePolicy(Struct, frozen=True, kw_only=True):
 
     policy: str | None = None
     placer: str | None = None
+    fair_share: str | None = None
 
     def given(self) -> dict[str, SettingValue]:
         """Return the settings that it names."""
@@ -204,7 +205,7 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
 
 def _is_about(fact: facts.AnyFact, pool: str) -> bool:
     match fact:
-        case facts.SettingsChanged() | facts.VirtualClustersApplied() | facts.NodeLeft():
+        case facts.SettingsChanged() | facts.VirtualClustersApplied() | facts.NodeLeft() | facts.NodeRoomChanged():
             return fact.pool == pool
         case facts.NodeJoined() | facts.NodeChanged():
             return fact.node.pool == pool

@@ -11,7 +11,7 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.simulator.workload import Workload
-from voda.simulator.workloads import philly, poisson, pollux, user_csv, voda_exp
+from voda.simulator.workloads import philly, poisson, pollux, sacct, swf, user_csv, voda_exp
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 
 
@@ -23,14 +23,23 @@ class WorkloadFamily(Struct, frozen=True, kw_only=True):
     """Fields of `WorkloadOptions` that it uses."""
 
 
+_OF_TRACES = frozenset({"begins", "ends", "jobs"})
 _OF_POLLUX = tuple(f"workload-{number}" for number in range(1, 9))
 CATALOGUE: Mapping[str, WorkloadFamily] = {
     "voda-exp": WorkloadFamily(load=voda_exp.load, variants=("run_1",)),
     "pollux": WorkloadFamily(load=pollux.load, variants=_OF_POLLUX),
     "pollux-2x": WorkloadFamily(load=pollux.load_double, variants=_OF_POLLUX),
-    "philly": WorkloadFamily(load=philly.load, options=frozenset({"begins", "ends", "jobs"})),
+    "philly": WorkloadFamily(load=philly.load, options=_OF_TRACES),
     "poisson": WorkloadFamily(load=poisson.load, options=frozenset({"jobs", "rate_per_h", "load"})),
 }
+FILES: Mapping[str, WorkloadFamily] = {
+    ".csv": WorkloadFamily(load=user_csv.load),
+    ".swf": WorkloadFamily(load=swf.load, options=_OF_TRACES),
+    ".swf.gz": WorkloadFamily(load=swf.load, options=_OF_TRACES),
+    ".sacct": WorkloadFamily(load=sacct.load, options=_OF_TRACES),
+    ".sacct.gz": WorkloadFamily(load=sacct.load, options=_OF_TRACES),
+}
+"""How the path of a user's own file ends -> what reads it."""
 _SPELLED = {"begins": "from", "ends": "to", "rate_per_h": "rate"}
 """Options whose name for users differs from the field, which avoids a keyword or has its unit."""
 
@@ -43,7 +52,7 @@ def load_workload(
     seed: int = 0,
     options: WorkloadOptions | None = None,
 ) -> Workload:
-    """Return a workload by name; a name that ends in ".csv" is the user's own file.
+    """Return a workload by name; one that ends as those of FILES is the path of a user's own file.
 
     `data` is the folder of the public data sets, None = VODA_DATA, ./data or ../shared/data; `nodes` is the cluster,
     None = the workload's own.
@@ -53,13 +62,15 @@ def load_workload(
         DataNotFound: it needs a public data set that is not on this machine.
     """
     request = WorkloadRequest(data=data, nodes=nodes, seed=seed, options=options or WorkloadOptions())
-    if name.endswith(".csv"):
-        return user_csv.load(name, request)
+    if (own := next((each for ending, each in FILES.items() if name.endswith(ending)), None)) is not None:
+        _refuse_unused(name, own, request.options)
+        return own.load(name, request)
     family, slash, variant = name.partition("/")
     entry = CATALOGUE.get(family)
     if entry is None or (variant not in entry.variants if entry.variants else slash):
         raise InvalidInput(
-            f"there is no workload {name[:60]!r}: expected {', '.join(workload_names())} or a path to a .csv file"
+            f"there is no workload {name[:60]!r}: expected {', '.join(workload_names())} or a path that"
+            f" ends in {', '.join(FILES)}"
         )
     _refuse_unused(name, entry, request.options)
     return entry.load(variant, request)

@@ -13,8 +13,8 @@ from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
 from voda.simulator.workload import Arrival, Workload
-from voda.simulator.workloads.philly import SyntheticJobs, TracedJob, draw_scaling
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes, total_gpus
+from voda.simulator.workloads.traces import SyntheticJobs, TracedJob, draw_scaling
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
 """Requested GPUs -> jobs of the trace; its few 12s and 24s count as 8 and 16."""

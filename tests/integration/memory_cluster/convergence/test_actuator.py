@@ -10,10 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.kube.acting import MPIJOBS_V1, Stage
-from tests.kube.client import TRAINJOBS
+from tests.kube.client import PODS, TRAINJOBS
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.convergence.desired import DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.convergence.steps import KILL_S
 from voda.events.types import ActionFailed, JobRegistered
 
 OBJECT = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/a"
@@ -158,6 +159,8 @@ async def test_wish_when_the_server_is_away_is_told_kept_and_tried_again_here() 
     [failed] = stage.told
     assert isinstance(failed, ActionFailed)
     assert (failed.attempt, "nobody answers" in failed.error) == (1, True)
+    assert failed.retry_at is not None
+    assert 0.5 <= failed.retry_at - stage.clock.now() + 1.0 <= 1.7
     assert stage.actuator.underway == {"a"}
     stage.wire.is_down = False
     await retried(stage, for_s=1.0)
@@ -232,6 +235,8 @@ async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> 
         await stage.actuator.converge(["a"])
         stage.watch()
         assert _noted(stage) == str(times)
+        # Its successor is for later.
+        await asyncio.sleep(2 * times)
 
 
 @in_no_time
@@ -270,7 +275,8 @@ async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_a
 
 @in_no_time
 async def test_worker_when_evicted_is_deleted_and_not_counted() -> None:
-    stage = await _after_the_end_of_its_worker(reason="Evicted")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    stage = await _after_the_end_of_its_worker(reason="Evicted", conditions=[condition])
     assert (stage.wire.asked, _noted(stage)) == ([("DELETE", WORKER)], None)
 
 
@@ -522,3 +528,41 @@ async def test_object_when_the_trainjob_that_it_names_does_not_exist_is_deleted_
     stage = of_an_absent_trainjob()
     await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
     assert stage.job("a") is None
+
+
+@in_no_time
+async def test_job_that_is_killed_loses_its_pods_whatever_their_grace_and_whatever_their_kubelet_does() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Running", terminationGracePeriodSeconds=1_000_000_000)
+
+    def grace_s() -> int:
+        return int(stage.pod("a-worker-0")["metadata"]["deletionGracePeriodSeconds"])
+
+    stage._ask("DELETE", WORKER, {})
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
+    assert grace_s() == 600
+    for _ in range(3):
+        await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True, is_kill=True))
+        stage.watch()
+        await stage.actuator.converge(["a"])
+        stage.watch()
+    assert (stage.job("a"), grace_s()) == (None, 1)
+    await asyncio.sleep(KILL_S + 1.0)
+    await stage.actuator.converge(["a"])
+    assert stage.pods() == {}
+    assert ("ns", "a-worker-0") not in stage.server.objects[PODS]
+
+
+@in_no_time
+async def test_launcher_of_a_job_that_is_killed_is_deleted_with_the_object_and_a_second_of_grace() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_launcher("a")
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True, is_kill=True))
+    assert stage.job("a") is None
+    assert stage.pod("a-launcher-x")["metadata"]["deletionGracePeriodSeconds"] == 1

@@ -31,7 +31,9 @@ async def _trust(pool: str) -> None:
 def test_job_when_it_shrinks_and_moves_off_a_lost_node_has_its_size_written_once() -> None:
     async def act() -> None:
         stage = Stage()
-        cluster = KubernetesCluster("v100", stage.inventory, Observations(stage.inventory), stage.actuator, _trust)
+        cluster = KubernetesCluster(
+            "v100", stage.inventory, Observations(stage.inventory, lambda: 0.0), stage.actuator, _trust
+        )
         for node in ("n1", "n2"):
             stage.add_node(node)
         stage.add_job("a", workers=4)
@@ -56,7 +58,7 @@ def test_job_when_it_shrinks_and_moves_off_a_lost_node_has_its_size_written_once
 def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_some_or_it_is_halted() -> None:
     async def act() -> None:
         stage = Stage()
-        observations = Observations(stage.inventory)
+        observations = Observations(stage.inventory, lambda: 0.0)
         cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
         stage.add_node("n1", gpus=0)
         stage.add_job("a", workers=1)
@@ -91,7 +93,7 @@ def a_replica(number: int, name: str, phase: str) -> Pod:
 def test_replica_that_its_job_counts_as_completed_has_finished_whatever_is_left_of_its_pods() -> None:
     async def act() -> None:
         stage = Stage()
-        observations = Observations(stage.inventory)
+        observations = Observations(stage.inventory, lambda: 0.0)
         cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
         stage.add_node("n1")
         fields: dict[str, Any] = {"kind": "Job", "pool": "v100", "namespace": "ns", "name": "a", "uid": "u1"}
@@ -111,7 +113,9 @@ def test_replica_that_its_job_counts_as_completed_has_finished_whatever_is_left_
 def test_workers_of_a_job_that_the_log_lacks_may_go_between_a_look_and_what_is_made_of_it() -> None:
     async def act() -> None:
         stage = Stage()
-        cluster = KubernetesCluster("v100", stage.inventory, Observations(stage.inventory), stage.actuator, _trust)
+        cluster = KubernetesCluster(
+            "v100", stage.inventory, Observations(stage.inventory, lambda: 0.0), stage.actuator, _trust
+        )
         stage.add_node("n1")
         stage.add_worker("gone", 0, node="n1", phase="Running")
         stage.watch()

@@ -11,9 +11,10 @@ from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice,
 from tests.kube.memory_api import Wire
 from tests.kube.objects import a_pod
 from tests.virtual_time import virtually
-from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun
+from voda.cluster.kubernetes.convergence.desired import DesiredHalt, DesiredRun
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.domain.reasons.nodes import NoDevices, OwnSelector
 from voda.domain.reasons.stalls import LacksClaims, LostNode, TakenGpus
 from voda.events.types import ActionFailed, WorkerRefused
 
@@ -60,17 +61,17 @@ def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused
         rule = PoolRule(device_classes=(CLASS,))
         stage = Stage(rule=rule)
         devices = stage.inventory.stock.devices
-        devices.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
+        devices.published.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
         template = msgspec.convert(a_claim_template("three", NAMESPACE, 3), ResourceClaimTemplate)
         devices.put_template(template.metadata.key, template)
         for node in ("n1", "n2"):
             stage.add_node(node, gpus=4 if node == "n2" else 0)
-        devices.put_slice("n1", msgspec.convert(a_slice("n1", 4), ResourceSlice))
+        devices.published.put_slice("n1", msgspec.convert(a_slice("n1", 4), ResourceSlice))
         taken = {"driver": CLASS, "pool": "n1", "device": "gpu-0"}, {"driver": CLASS, "pool": "n1", "device": "gpu-1"}
         status = {"allocation": {"devices": {"results": taken}}}
         claim = msgspec.convert({"metadata": {"name": "other", "namespace": "x"}, "status": status}, ResourceClaim)
         devices.put_claim("x/other", claim)
-        stage.add_job("a")
+        stage.add_job("a", gpus_per_replica=3)
         stage.add_worker("a", 0, containers=[{"name": "worker"}], **claims_of("three"))
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         assert let_go(stage) == {}
@@ -87,7 +88,7 @@ def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused
         assert refused == WorkerRefused(
             job_id="a",
             node="n2",
-            reason="worker a-worker-0 claims devices, and node n2 publishes none of its GPUs as such",
+            reason=NoDevices(worker="a-worker-0"),
             fits=0,
         )
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
@@ -135,6 +136,46 @@ def test_gates_when_others_have_the_gpus_still_stay_closed_and_no_node_is_refuse
             "b": LostNode(node="n9"),
             "c": TakenGpus(node="n1", free=2, needed=3, resource="nvidia.com/gpu"),
         }
+
+    virtually(act())
+
+
+def test_gates_stay_closed_while_pods_that_leave_have_the_cpus_and_no_node_is_refused() -> None:
+    async def act() -> None:
+        stage = Stage()
+        stage.add_node("n1", cpu="64")
+        asking = [{"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1", "cpu": "40"}}}]
+        stage.add_job("a")
+        stage.add_worker("a", 0, node="n1", phase="Running", finalizers=["tests/stay"], containers=asking)
+        stage.add_job("b")
+        stage.add_worker("b", 0, containers=asking)
+        stage.remove_pod("a-worker-0")
+        stage.watch()
+        await stage.actuator.set_desired("b", DesiredRun(("n1",)))
+        assert let_go(stage) == {"a-worker-0": "n1"}
+        assert stage.gates.waiting_reasons == {"b": TakenGpus(node="n1", free=24, needed=40, resource="cpu")}
+        assert stage.told == []
+        stage.inventory.take_dirty()
+        stage.change_pod("a-worker-0", {"metadata": {"finalizers": []}})
+        stage.watch()
+        assert stage.inventory.take_dirty()[0] == {"n1"}
+        await stage.actuator.converge(["b"])
+        assert let_go(stage) == {"b-worker-0": "n1"}
+
+    virtually(act())
+
+
+def test_gates_are_lifted_where_no_pod_leaves_whatever_cpus_there_are() -> None:
+    async def act() -> None:
+        stage = Stage()
+        stage.add_node("n1", cpu="64")
+        asking = [{"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1", "cpu": "40"}}}]
+        for job_id, node in (("a", "n1"), ("b", "")):
+            stage.add_job(job_id)
+            stage.add_worker(job_id, 0, node=node, phase="Running" if node else "", containers=asking)
+        await stage.actuator.set_desired("b", DesiredRun(("n1",)))
+        # It is for kube-scheduler to say what is missing.
+        assert "b-worker-0" in let_go(stage)
 
     virtually(act())
 
@@ -232,7 +273,7 @@ def test_node_that_the_workers_own_selector_rules_out_is_refused(selected: str, 
         stage.add_job("a", workers=1)
         stage.add_worker("a", 0, nodeSelector={"kubernetes.io/hostname": selected})
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
-        reason = f"worker a-worker-0 selects kubernetes.io/hostname={selected} by its own nodeSelector"
+        reason = OwnSelector(worker="a-worker-0", label="kubernetes.io/hostname", value=selected)
         assert stage.told == ([WorkerRefused(job_id="a", node="n1", reason=reason, fits=0)] if is_refused else [])
         assert bool(let_go(stage)) == (not is_refused)
 

@@ -22,9 +22,11 @@ from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
+from voda.domain.reasons.nodes import ByKubelet, ByScheduler, NodeRefusal, Said
 from voda.events.types import WorkerRefused
 from voda.metrics import NO_TELEMETRY
 
+FULL = Said(text="full")
 NO_CPU = "0/1 nodes are available: 1 Insufficient cpu."
 GANG = "minCount (8) cannot be satisfied: 6 scheduled, 1 remaining"
 
@@ -44,8 +46,8 @@ def bound(*indices: int, node: str = "n1") -> list[Pod]:
     return [a_worker(index, lifted_for=node, is_bound=True) for index in indices]
 
 
-def said(index: int, why: str = NO_CPU) -> str:
-    return f"kube-scheduler does not bind worker a-worker-{index}: {why}"
+def said(index: int, why: str = NO_CPU) -> ByScheduler:
+    return ByScheduler(worker=f"a-worker-{index}", text=why)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,9 @@ def test_refusal_of_a_gang_is_the_number_that_would_fit_beside_its_workers_elsew
 def test_worker_that_its_kubelet_refuses_is_none_of_those_that_fit() -> None:
     failed = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu", message="no CPU")
     found = refusals_of([*bound(0), failed])
-    assert found == {"n1": Refusal("its kubelet refused worker a-worker-1 (OutOfcpu): no CPU", 1, by_kubelet={"p1"})}
+    assert found == {
+        "n1": Refusal(ByKubelet(worker="a-worker-1", word="OutOfcpu", text="no CPU"), 1, by_kubelet={"p1"})
+    }
 
 
 # ---- what is told
@@ -96,7 +100,7 @@ class Told:
     """What the log is told of job `a`, and what it knows."""
 
     def __init__(self) -> None:
-        self.facts: list[tuple[str, int | None]] = []
+        self.facts: list[tuple[NodeRefusal | None, int | None]] = []
         self.jobs: dict[str, Job] = {"a": a_job("a", max_replicas=8)}
         self.inventory = Inventory(PoolRule(), self.jobs.get)
         self.reports = RefusalReports(self.inventory, CountingClock("id"), self._tell, telemetry=NO_TELEMETRY)
@@ -105,7 +109,7 @@ class Told:
         self.facts.append((fact.reason, fact.fits))
 
     def see(self, fits: int, *, is_settled: bool = True) -> None:
-        self.reports.see("a", {"n1": Refusal("full", fits, is_settled)})
+        self.reports.see("a", {"n1": Refusal(FULL, fits, is_settled)})
 
     def look(self, *pods: Pod) -> None:
         self.reports.look("a", pods)
@@ -114,7 +118,7 @@ class Told:
         """Let the log have a refusal, and so many workers on the node."""
         known = {} if fits is None else {"n1": fits}
         workers = dict.fromkeys(range(at_work), "n1")
-        self.jobs["a"] = a_job("a", max_replicas=8, refusals={"n1": "full"}, fits=known, workers=workers)
+        self.jobs["a"] = a_job("a", max_replicas=8, refusals={"n1": FULL}, fits=known, workers=workers)
 
     def retry(self) -> None:
         self.reports.retry(self.jobs.values())
@@ -125,7 +129,7 @@ def test_refusal_is_told_once_with_its_number() -> None:
         told = Told()
         for _ in range(3):
             told.see(6)
-        assert told.facts == [("full", 6)]
+        assert told.facts == [(FULL, 6)]
 
     virtually(act())
 
@@ -138,7 +142,7 @@ def test_refusal_that_is_not_settled_is_told_after_a_moment() -> None:
         told.see(4, is_settled=False)
         assert told.facts == []
         told.see(5)
-        assert told.facts == [("full", 5)]
+        assert told.facts == [(FULL, 5)]
 
     virtually(act())
 
@@ -158,7 +162,7 @@ def test_refusal_of_fewer_than_the_log_has_is_told_once_it_lasts() -> None:
         assert told.facts == []
         await asyncio.sleep(STALE_S)
         told.see(5)
-        assert told.facts == [("full", 5)]
+        assert told.facts == [(FULL, 5)]
 
     virtually(act())
 
@@ -177,9 +181,9 @@ def test_one_worker_more_is_tried_after_longer_and_longer_delays_up_to_an_hour()
             told.retry()
             told.know(7, at_work=6)
             told.retry()
-            assert told.facts == [("", 7)]
+            assert told.facts == [(None, 7)]
             told.see(6)
-            assert told.facts == [("", 7), ("full", 6)]
+            assert told.facts == [(None, 7), (FULL, 6)]
         # A node that has changed is another one.
         told.jobs["a"] = a_job("a")
         told.retry()
@@ -187,7 +191,7 @@ def test_one_worker_more_is_tried_after_longer_and_longer_delays_up_to_an_hour()
         told.know(6, at_work=6)
         await asyncio.sleep(AVOIDED_S)
         told.retry()
-        assert told.facts[-1] == ("", 7)
+        assert told.facts[-1] == (None, 7)
 
     virtually(act())
 
@@ -202,10 +206,10 @@ def test_job_whose_replicas_start_together_tries_one_more_only_at_its_next_start
         told.know(6, at_work=6)
         await asyncio.sleep(2 * AVOIDED_S)
         told.retry()
-        assert told.facts == [("full", 6)]
+        assert told.facts == [(FULL, 6)]
         told.know(6)
         told.retry()
-        assert told.facts == [("full", 6), ("", None)]
+        assert told.facts == [(FULL, 6), (None, None)]
 
     virtually(act())
 
@@ -219,7 +223,7 @@ def test_node_that_takes_one_worker_more_is_tried_as_any_other() -> None:
         told.retry()
         told.know(7, at_work=7)
         told.retry()
-        assert told.facts == [("", 7), ("", None)]
+        assert told.facts == [(None, 7), (None, None)]
 
     virtually(act())
 
@@ -235,13 +239,13 @@ def test_job_without_workers_tries_the_node_anew_also_where_a_former_leader_was_
         assert told.facts == []
         await asyncio.sleep(1)
         told.retry()
-        assert told.facts == [("", None)]
+        assert told.facts == [(None, None)]
 
     virtually(act())
 
 
 REFUSED = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu")
-WHY = "its kubelet refused worker a-worker-1 (OutOfcpu)"
+WHY = ByKubelet(worker="a-worker-1", word="OutOfcpu")
 
 
 def test_pod_that_a_kubelet_refused_and_that_stays_after_all_others_have_ended_is_told_once() -> None:
@@ -257,10 +261,10 @@ def test_pod_that_a_kubelet_refused_and_that_stays_after_all_others_have_ended_i
         told.retry()
         told.jobs["a"] = a_job("a", max_replicas=8)
         told.look(REFUSED)
-        assert told.facts == [(WHY, 1), ("", None)]
+        assert told.facts == [(WHY, 1), (None, None)]
         # Another one is another refusal.
         told.look(*bound(0), REFUSED, a_worker(2, is_bound=True, phase="Failed", reason="OutOfcpu"))
-        assert told.facts[2:] == [("its kubelet refused worker a-worker-2 (OutOfcpu)", 1)]
+        assert told.facts[2:] == [(ByKubelet(worker="a-worker-2", word="OutOfcpu"), 1)]
 
     virtually(act())
 
@@ -287,6 +291,6 @@ def test_refusal_of_a_kubelet_of_fewer_than_the_log_has_is_told_at_once_before_a
         told.look(REFUSED)
         await asyncio.sleep(STALE_S)
         told.look(REFUSED)
-        assert told.facts == [("full", 2), (WHY, 1)]
+        assert told.facts == [(FULL, 2), (WHY, 1)]
 
     virtually(act())

@@ -15,8 +15,8 @@ from tests.kube.memory_world import POOL, MemoryWorld
 from tests.kube.objects import an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.convergence.stalls import SOON_S, Stall, StallWatch, stall_of
-from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, ObservedJob
+from voda.cluster.kubernetes.convergence.desired import Desired, DesiredHalt, DesiredRun, ObservedJob
+from voda.cluster.kubernetes.convergence.stalls import SOON_S, Stall, StallWatch, foremost, stalls_of
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
@@ -57,7 +57,7 @@ def wait(desired: Desired, pods: Sequence[Pod], unbound_reason: StallReason | No
         dead_nodes={},
         now=NOW,
     )
-    return stall_of(desired, at, unbound_reason)
+    return foremost(stalls_of(desired, at, unbound_reason))
 
 
 def said(stall: Stall) -> str:

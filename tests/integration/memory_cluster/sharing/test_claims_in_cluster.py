@@ -31,6 +31,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claimed_amounts import asked_of_gpus
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuRequest
+from voda.events.pod_text import pod_text
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.api import Api
 from voda.operator.sharing.claims import claimants, round
@@ -141,7 +142,7 @@ class Story:
 
     async def reasons(self) -> list[str]:
         events = await self.world.store.read(0, 100_000)
-        return [event.data.reason for event in events if isinstance(event.data, ShareReleased)]
+        return [pod_text(event.data.reason) for event in events if isinstance(event.data, ShareReleased)]
 
 
 @asynccontextmanager
@@ -332,7 +333,7 @@ async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing
         assert it.recorded() == {"a": ("n1", 0, 400)}
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.until_recorded()
-        assert await it.reasons() == ["the pod has ended or is gone"]
+        assert await it.reasons() == ["the pod is gone"]
 
 
 async def test_wait_in_vain_tells_what_there_is() -> None:
@@ -689,7 +690,7 @@ async def test_pod_whose_claims_the_api_server_refuses_leaves_its_gpu_to_others_
         await it.world.client.delete(PODS, "b", "ns", grace_s=0)
         await it.until_selects("c", "n1-0")
         assert it.recorded().keys() == {"c"}
-        assert await it.reasons() == [reason, "the pod has ended or is gone"]
+        assert await it.reasons() == [reason, "the pod is gone"]
 
 
 async def test_pod_whose_claims_are_refused_again_and_again_holds_the_gpu_ever_more_seldom() -> None:

@@ -10,6 +10,7 @@ from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
+from voda.domain.reasons.pods import NoGpuFree, NothingToSpare, NotWaiting
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 from voda.operator.sharing.claims.claimants import Claimants
 
@@ -17,8 +18,6 @@ F = TypeVar("F", bound=AnyFact)
 pytestmark = pytest.mark.virtual_time
 GRACE_S = 200
 """Workers may take as long to leave."""
-GONE = "the pod does not wait any more"
-IN_VAIN = "no GPU was free for it within "
 
 
 async def facts(it: Story, kind: type[F]) -> Sequence[F]:
@@ -87,7 +86,7 @@ async def test_request_ends_when_its_pod_is_deleted(monkeypatch: pytest.MonkeyPa
         assert "; jobs are to give up GPUs of n1 for it" in pods.explain("ns", "a").reason
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.world.until(lambda: requests(it) == 0)
-        assert [fact.reason for fact in await facts(it, ShareRequestWithdrawn)] == [GONE]
+        assert [fact.reason for fact in await facts(it, ShareRequestWithdrawn)] == [NotWaiting()]
         await it.world.until(lambda: planned(it) == 2, what="the job has its GPU again")
 
 
@@ -97,7 +96,7 @@ async def test_request_in_vain_is_withdrawn_and_made_again_ever_more_seldom(monk
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.wait(1200)
-        assert all(fact.reason.startswith(IN_VAIN) for fact in await facts(it, ShareRequestWithdrawn))
+        assert all(isinstance(fact.reason, NoGpuFree) for fact in await facts(it, ShareRequestWithdrawn))
         # After a minute, then after 5 minutes, then after 10.
         assert len(await facts(it, ShareRequested)) == 3
 
@@ -155,7 +154,7 @@ async def test_request_that_its_node_cannot_serve_any_more_is_made_of_another_at
         await it.world.cordon(first)
         await it.wait(4)
         [withdrawn] = await facts(it, ShareRequestWithdrawn)
-        assert (withdrawn.node, withdrawn.reason) == (first, "the node has no GPUs to spare for it any more")
+        assert (withdrawn.node, withdrawn.reason) == (first, NothingToSpare())
         [_, second] = [fact.node for fact in await facts(it, ShareRequested)]
         assert second != first
         # The second time it pauses.

@@ -18,10 +18,15 @@ from tests.kube.sharing import ASSUMED, GPUS_OF, GpuBreaches, HandScheduler, a_g
 from voda.cluster.kubernetes.pod_binding import FREED
 from voda.domain.errors import VersionConflict
 from voda.domain.gpus import ContainerGpus, GpuRequest
+from voda.domain.reasons.pods import PodGone
 from voda.domain.shares import PodShares
+from voda.events.pod_text import pod_text
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log import append_plan
+from voda.operator import extender as extender_module
+from voda.operator.extender import Extender
 from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import record_shares
 
 SHARING = {"enabled": True, "rater": "binpack"}
 pytestmark = pytest.mark.virtual_time
@@ -36,7 +41,7 @@ class Story:
         self.scheduler = HandScheduler(world.client)
 
     @property
-    def extender(self) -> ShareExtender:
+    def extender(self) -> Extender[ShareExtender]:
         extender = self.replica.service.backend.pods.shares
         assert extender is not None
         return extender
@@ -71,7 +76,7 @@ class Story:
     async def reasons(self) -> list[str]:
         """Return why shares were released."""
         events = await self.world.store.read(0, 100_000)
-        return [event.data.reason for event in events if isinstance(event.data, ShareReleased)]
+        return [pod_text(event.data.reason) for event in events if isinstance(event.data, ShareReleased)]
 
 
 @asynccontextmanager
@@ -147,6 +152,13 @@ async def test_share_that_is_looked_at_while_another_pod_is_bound_is_released_wi
         assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a replica that stands still for minutes go on where it was."""
+    monkeypatch.setattr(extender_module, "_MOST_S", 3_600.0)
+
+
+@pytest.mark.usefixtures("patience")
 async def test_share_of_a_pod_that_is_not_bound_is_withdrawn_and_no_earlier_try_can_bind_it() -> None:
     async with a_story(gpus=1) as it:
         held = Holding(it.replica, "before", "create", 1)
@@ -162,6 +174,7 @@ async def test_share_of_a_pod_that_is_not_bound_is_withdrawn_and_no_earlier_try_
         assert (await it.got("a"), await it.got("b")) == (("", ""), ("n0", "0"))
 
 
+@pytest.mark.usefixtures("patience")
 async def test_share_that_is_about_to_be_withdrawn_is_kept_where_its_pod_is_bound_meanwhile() -> None:
     async with a_story(gpus=1) as it:
         first, withdrawing = Holding(it.replica, "before", "create", 1), Holding(it.replica, "after", "patch", 1)
@@ -182,16 +195,16 @@ async def test_pod_is_bound_with_one_write_and_without_a_look_at_it_unless_it_ch
     async with a_story(gpus=1) as it:
         looks = [Holding(it.replica, "before", verb, -1) for verb in ("get", "patch")]
         pod = await it.pod("a", 50)
-        await it.until(lambda: pod["metadata"]["uid"] in it.extender.pods.by_uid)
+        await it.until(lambda: pod["metadata"]["uid"] in it.extender.decider.pods.by_uid)
         assert await it.scheduler.place(it.extender, pod) == ""
         assert [each.calls for each in looks] == [0, 0]
-        mirrored = it.extender.pods.by_uid
+        mirrored = it.extender.decider.pods.by_uid
         other = await it.pod("b", 50)
         await it.until(lambda: other["metadata"]["uid"] in mirrored)
         seen = mirrored[other["metadata"]["uid"]]
         await it.world.client.patch(PODS, ("ns", "b"), {"metadata": {"labels": {"x": "y"}}})
         await it.until(lambda: mirrored[other["metadata"]["uid"]] != seen)
-        it.extender.pods.by_uid[other["metadata"]["uid"]] = seen
+        it.extender.decider.pods.by_uid[other["metadata"]["uid"]] = seen
         assert await it.scheduler.place(it.extender, other) == ""
         assert (looks[0].calls, await it.got("b")) == (1, ("n0", "0"))
 
@@ -214,6 +227,28 @@ async def test_pod_that_kube_scheduler_now_places_elsewhere_leaves_nothing_behin
         assert (await trying) == "pod ns/a is on node n1, and cannot be bound to n0"
         assert (it.recorded(), await it.got("a")) == ({"ns/a": "n1"}, ("n1", "0"))
         assert await it.place("b", 100) == ""
+
+
+async def test_pod_whose_former_node_is_forgotten_while_it_is_withdrawn_is_bound() -> None:
+    async with a_story(nodes=2, gpus=1) as it:
+        journal = it.extender.decider.journal
+        accounts = journal.view.live.cluster.shares
+        binding, withdrawn = Holding(it.replica, "before", "create", 1), Holding(it.replica, "after", "patch", 1)
+        pod = await it.pod("a", 100)
+        first = asyncio.create_task(it.scheduler.place(it.extender, pod, node="n0"))
+        await binding.reached.wait()
+        await it.world.client.delete(NODES, "n0")
+        await it.until(lambda: not accounts.nodes["n0"].devices)
+        second = asyncio.create_task(it.scheduler.place(it.extender, pod, node="n1"))
+        await withdrawn.reached.wait()
+        released = ShareReleased(node="n0", pod_uid=pod["metadata"]["uid"], pod="ns/a", reason=PodGone())
+        await record_shares(journal, released, actor="test", version=accounts.nodes["n0"].version)
+        assert "n0" not in accounts.nodes
+        withdrawn.release()
+        assert await second == ""
+        assert (it.recorded(), await it.got("a")) == ({"ns/a": "n1"}, ("n1", "0"))
+        binding.release()
+        assert await first != ""
 
 
 async def test_bind_when_it_is_asked_twice_at_once_binds_once() -> None:
@@ -263,10 +298,10 @@ async def test_pod_that_others_bound_where_there_is_no_room_closes_its_node_unti
         # The breach is theirs.
         it.world.server.on_change = lambda change: None
         await it.world.bind("b", "n0", "ns")
-        await it.until(lambda: found["metadata"]["uid"] in it.extender.pods.on("n0"))
+        await it.until(lambda: found["metadata"]["uid"] in it.extender.decider.pods.on("n0"))
         assert await it.place("c", 10) == "GPUs that pod ns/b uses there are not recorded yet"
         await it.world.client.delete(PODS, "b", "ns", grace_s=0)
-        await it.until(lambda: len(it.extender.pods.on("n0")) == 1)
+        await it.until(lambda: len(it.extender.decider.pods.on("n0")) == 1)
         assert await it.scheduler.place(it.extender, await it.world.client.get(PODS, "c", "ns")) == ""
 
 
@@ -300,6 +335,20 @@ async def test_share_of_a_gpu_that_is_gone_for_long_is_released_and_the_rest_sta
         assert await it.place("c", 40) != ""
 
 
+async def test_node_that_comes_back_after_its_account_was_forgotten_gives_its_gpus_as_before() -> None:
+    async with a_story(gpus=1) as it:
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        assert await it.place("a", 100) == ""
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.until(lambda: it.recorded() == {})
+        await it.world.client.delete(NODES, "n0")
+        await it.until(lambda: not nodes)
+        await it.world.add_nodes(a_gpu_node("n0", 1))
+        await it.until(lambda: nodes)
+        assert [await it.place("b", 60), await it.place("c", 60) != ""] == ["", True]
+        assert it.recorded() == {"ns/b": "n0"}
+
+
 async def test_gpus_that_come_back_at_once_change_nothing() -> None:
     async with a_story(gpus=1) as it:
         assert await it.place("a", 100) == ""
@@ -324,6 +373,8 @@ async def test_pod_that_kube_scheduler_has_put_aside_is_changed_once_its_gpus_ar
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.until(lambda: it.recorded() == {})
         await it.world.until_it_is(lambda: touched(it))
+        # What else the pod that went leaves of the node is told a little later.
+        await asyncio.sleep(60)
         before = await it.world.client.get(PODS, "b", "ns")
         await asyncio.sleep(60)
         assert await touched(it) == ["b"]

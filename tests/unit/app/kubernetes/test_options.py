@@ -124,6 +124,8 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("cluster: {relistSeconds: 0.5}", "cluster.relistSeconds is 0.5, expected 1"),
         ("api: {url: voda.example}", "api.url is 'voda.example', expected http"),
         ("jobsPerUser: 0", "jobsPerUser is 0, expected 1"),
+        ("logBytesPerUser: -1", "logBytesPerUser is -1, expected 0"),
+        ("liveBytesPerUser: -1", "liveBytesPerUser is -1, expected 0"),
         ("home: ''", "home is empty"),
     ],
 )

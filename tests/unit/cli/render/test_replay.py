@@ -51,5 +51,6 @@ def test_comparison_of_few_jobs_says_that_they_say_little(jobs: int, says_so: bo
 
 def test_comparison_of_no_jobs_is_a_sentence_without_figures() -> None:
     lines = shown(95.0, jobs=0).splitlines()
+    assert lines[0].endswith("4 other jobs did not complete in all three runs (recorded, re-simulated, what-if)")
     assert lines[1].startswith("Nothing to compare yet")
     assert len(lines) == 2

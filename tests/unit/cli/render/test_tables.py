@@ -9,6 +9,7 @@ from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.cli.render.job_text import summary
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.domain.job import Phase
+from voda.domain.reasons.requests import Requested
 from voda.wire.jobs import JobView
 
 JOBS = [
@@ -92,6 +93,16 @@ def test_nodes_tell_who_holds_their_gpus() -> None:
         "node-01  Ready                 4     3     0  digits x2, resnet-7, (others x1)",
         "node-02  NotReady,cordoned     4     0     4  -",
     ]
+
+
+def test_drain_is_a_state_of_the_node_and_holds_nothing() -> None:
+    drain = Requested(by="root", text="the fan of its third GPU is to be replaced on Monday")
+    node = a_wire_node("node-01", jobs={"nv": 4}, is_draining=True, drain_reason=drain)
+    assert [line.plain for line in nodes_table([node], width=70)] == [
+        "NAME     STATUS                              GPUS  USED  FREE  HELD BY",
+        "node-01  Ready,draining by root: the fan o…     4     4     0  nv x4",
+    ]
+    assert max(line.cell_len for line in nodes_table([node], width=100)) <= 100
 
 
 def test_nodes_of_several_pools_tell_which() -> None:

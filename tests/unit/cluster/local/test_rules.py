@@ -263,11 +263,9 @@ def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(
     assert _decided(job, "worker-0", ended, failures=failures).outcome == outcome
 
 
-def test_end_when_the_launcher_of_a_v2_job_must_never_restart_is_tried_again_like_a_kubernetes_job() -> None:
-    policy = {"restart_policy": {"launcher": "Never"}}
-    newer, older = an_mpi_job("a", "", policy=policy), an_mpi_job("a", "", policy=policy, is_mpi_v2=False)
-    assert _decided(newer, "launcher", _FAILED).outcome == "restart"
-    assert _decided(older, "launcher", _FAILED).outcome == "failed"
+def test_end_when_the_launcher_must_never_restart_is_the_jobs_end() -> None:
+    job = an_mpi_job("a", "", policy={"restart_policy": {"launcher": "Never"}})
+    assert _decided(job, "launcher", _FAILED).outcome == "failed"
 
 
 def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:

@@ -112,12 +112,14 @@ def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next
 
 def test_account_with_closed_gpus_is_made_anew_only_where_something_changed() -> None:
     closed, node = ClosedAccounts(), OpenNode(account=an_account(2), labels={}, closed_gpus={1: "tainted"})
-    made = closed.account("n0", node)
+    made = closed.accounts({"n0": node})["n0"]
     assert [left.is_whole for left in made.free()] == [True, False]
-    assert closed.account("n0", node) is made
-    opened = closed.account("n0", replace(node, closed_gpus={}))
+    assert closed.accounts({"n0": node})["n0"] is made
+    opened = closed.accounts({"n0": replace(node, closed_gpus={})})["n0"]
     assert [left.is_whole for left in opened.free()] == [True, True]
-    assert closed.account("n0", node).version not in (made.version, opened.version)
+    assert closed.accounts({"n0": node})["n0"].version not in (made.version, opened.version)
+    closed.accounts({})
+    assert closed.accounts({"n0": node})["n0"] is not made
 
 
 def test_pod_goes_to_no_node_that_has_less_than_it_requests_and_one_that_does_not_say_counts_as_large_enough() -> None:

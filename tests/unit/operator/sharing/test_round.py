@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import SharingNode
+from voda.events.pod_text import pod_text
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.operator.sharing.claims.round import (
@@ -21,7 +22,7 @@ from voda.operator.sharing.claims.round import (
     Unname,
     UnplacedPod,
 )
-from voda.operator.sharing.claims.verdicts import unseen_reason
+from voda.operator.sharing.claims.verdicts import unseen
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 
@@ -81,7 +82,7 @@ def is_moved(pod: Pod, attempt: PodAttempt, now: float) -> bool:
 def given_back(pod: Pod, attempt: PodAttempt, now: float) -> str:
     """Return why a pod loses its GPU; empty: it keeps it."""
     found, _ = answer(holding(pod), attempt, now)
-    return found.reason if isinstance(found, GiveBack) else ""
+    return pod_text(found.reason) if isinstance(found, GiveBack) else ""
 
 
 def test_pod_moves_the_later_the_more_nodes_it_avoids_and_again_once_these_are_forgotten() -> None:
@@ -133,12 +134,12 @@ def test_pod_without_claims_is_to_name_no_gpus_every_five_seconds_until_they_are
 
 
 def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another_avoids_the_node() -> None:
-    unseen = NEW.gave_back(a_pod(), "n1", 100.0)
-    assert answer(waiting(a_pod("SchedulingGated")), unseen, 101.0, "n1")[0] == Tell(
-        a_pod("SchedulingGated"), unseen_reason(a_pod())
+    after = NEW.gave_back(a_pod(), "n1", 100.0)
+    assert answer(waiting(a_pod("SchedulingGated")), after, 101.0, "n1")[0] == Tell(
+        a_pod("SchedulingGated"), pod_text(unseen(a_pod()))
     )
-    assert isinstance(answer(waiting(a_pod("Unschedulable")), unseen, 101.0, "n1")[0], Give)
-    assert not unseen.avoided
+    assert isinstance(answer(waiting(a_pod("Unschedulable")), after, 101.0, "n1")[0], Give)
+    assert not after.avoided
     attempt = NEW
     for span_s in (300.0, 600.0, 1200.0, 2400.0, 3600.0, 3600.0):
         attempt = attempt.gave_back(a_pod("Unschedulable"), "n1", 500.0)
@@ -153,7 +154,7 @@ def test_pod_whose_gpu_is_gone_is_told_so_unless_it_could_not_be_placed() -> Non
     ):
         found, _ = answer(holding(pod, are_lost=True), NEW, 1.0, "n2")
         assert isinstance(found, Give)
-        assert (found.gpus.node, found.instead_of, found.reason) == ("n2", "n1", reason)
+        assert (found.gpus.node, found.instead_of, pod_text(found.reason)) == ("n2", "n1", reason)
 
 
 def test_what_was_said_before_a_pod_got_its_gpus_counts_only_once_kube_scheduler_has_looked_at_it_again() -> None:
@@ -170,7 +171,7 @@ def test_what_was_said_before_a_pod_got_its_gpus_counts_only_once_kube_scheduler
 
 
 def test_pod_that_names_no_scheduler_is_told_which_one_is_to_place_it() -> None:
-    assert unseen_reason(a_pod(schedulerName="")).endswith("its schedulerName is default-scheduler")
+    assert pod_text(unseen(a_pod(schedulerName=""))).endswith("its schedulerName is default-scheduler")
 
 
 def test_pod_that_is_refused_for_a_minute_is_hopeless_and_left_out_for_as_long_again_up_to_ten_minutes() -> None:
@@ -181,7 +182,7 @@ def test_pod_that_is_refused_for_a_minute_is_hopeless_and_left_out_for_as_long_a
         assert isinstance(answer(unnamed, attempt, now)[0], expected)
     found, _ = answer(unnamed, attempt, 160.0)
     assert isinstance(found, GiveBack)
-    assert found.reason == REFUSED
+    assert pod_text(found.reason) == REFUSED
     left_out = attempt.left_out("n1", 170.0)
     assert [answer(waiting(a_pod()), left_out, now, "n1")[0] is None for now in (239.9, 240.0)] == [True, False]
     longest = left_out.left_out("n1", 10_000.0)

@@ -7,8 +7,10 @@ import pytest
 from tests.builders import Log, a_spec
 from tests.reasons import worded
 from voda.domain.gpus import Gpus
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Keeps, Reason, Resized, Starts
 from voda.domain.reasons.policies import Gain, InOrder
+from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -23,6 +25,7 @@ from voda.events.types import (
     LeaderElected,
     PlanAdopted,
     WorkerExited,
+    WorkerGpuSick,
     WorkerRefused,
     WorkerStarted,
 )
@@ -156,8 +159,8 @@ def test_preemption_and_resumption_are_told() -> None:
 
 
 def test_release_of_a_job_that_is_canceled_or_over_is_no_preemption() -> None:
-    canceling = (*BEGIN, a_plan("n1"), JobCancelRequested(job_id="a", reason="canceled by ann"), a_plan())
-    assert told(*canceling)[1:] == [("Canceling", "cancellation requested: canceled by ann")]
+    canceling = (*BEGIN, a_plan("n1"), JobCancelRequested(job_id="a", reason=Requested(by="ann")), a_plan())
+    assert told(*canceling)[1:] == [("Canceling", "cancellation requested by ann")]
     assert told(*BEGIN, a_plan("n1"), JobCompleted(job_id="a"), a_plan())[1:] == [("Completed", "completed")]
 
 
@@ -171,8 +174,9 @@ def test_release_of_a_job_that_is_canceled_or_over_is_no_preemption() -> None:
             WorkerExited(job_id="a", workers=(2,), cause="failed", exit_code=137),
             ("WorkerLost", "worker 2 failed by itself with exit code 137"),
         ),
-        (WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"),
+        (WorkerRefused(job_id="a", node="n1", reason=Said(text="2 CPUs free, 4 needed")),
          ("WorkerRefused", "node n1 cannot take its workers: 2 CPUs free, 4 needed")),
+        (WorkerGpuSick(job_id="a", worker=2, node="n1"), ("SickGpu", "the GPU of worker 2 on n1 is well again")),
         (ActionFailed(job_id="a", action="StartJob", error="no quota", attempt=3),
          ("ActionFailed", "StartJob failed (attempt 3): no quota")),
         (JobChanged(job_id="a", max_replicas=8, priority=0),
@@ -189,7 +193,7 @@ def test_what_befalls_a_job_is_told(fact: AnyFact, expected: tuple[str, str]) ->
     "fact",
     [
         WorkerExited(job_id="a", workers=(0,), cause="stopped"),
-        WorkerRefused(job_id="a", node="n1", reason=""),
+        WorkerRefused(job_id="a", node="n1"),
         JobProgressed(job_id="a", epochs_done=1.0, workers=1),
         LeaderElected(pool="default", leader="x"),
     ],

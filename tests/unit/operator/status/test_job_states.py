@@ -11,6 +11,7 @@ from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.domain.job import Phase
 from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.requests import Requested
 from voda.operator.status.job_states import (
     job_state,
     refused_fields,
@@ -73,7 +74,7 @@ def test_explanation_tells_what_a_job_waits_for_also_while_it_holds_all_its_gpus
 
 
 def test_explanation_of_a_job_that_is_canceled_says_by_whom() -> None:
-    record = a_record(reason=worded("fits"), cancel_reason="canceled by ann", job={"is_canceling": True})
+    record = a_record(reason=worded("fits"), cancel_reason=Requested(by="ann"), job={"is_canceling": True})
     assert explanation_of(record) == "canceled by ann"
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
@@ -15,8 +16,8 @@ from voda.domain.shares import PendingRequest, PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner.candidates import Placed
-from voda.planner.decide import decide, spare_for_pods
 from voda.planner.feasibility import feasible_view
+from voda.planner.registries import spare_for_pods
 from voda.planner.sharing.gpus_for_pods import SpareGpus, serve_requests
 from voda.policies import POLICIES
 

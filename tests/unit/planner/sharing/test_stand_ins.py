@@ -8,16 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.decisions import decide
 from tests.reasons import said
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import GetsPart, HasPart, Waits
+from voda.domain.reasons.requests import Requested
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.cell_text import part_text
 from voda.placement import PLACERS
-from voda.planner.decide import decide
 from voda.planner.sharing import part_of, parts
 from voda.policies import POLICIES
 
@@ -113,7 +114,7 @@ def test_share_comes_after_waiting_jobs_of_higher_priority_or_that_came_before_i
 
 
 def test_share_when_it_is_halted_canceled_or_its_node_drained_gets_nothing() -> None:
-    halted = a_share_job("nb", 250, workers={0: "n1"}, halt_reason="halted by ada")
+    halted = a_share_job("nb", 250, workers={0: "n1"}, halt=Requested(by="ada"))
     canceled = a_share_job("nb", 250, workers={0: "n1"}, is_canceling=True)
     for job in (halted, canceled):
         assert planned(a_machine(job, held={"nb": (0, 250)})).placement == {}

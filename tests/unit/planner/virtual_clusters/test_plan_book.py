@@ -19,6 +19,7 @@ from tests.unit.planner.virtual_clusters.pools import reached, replan, replanned
 from voda.cells.gangs import GangRequest, WorkerCells
 from voda.domain.cells import GangAllocation, GangPod
 from voda.planner.candidates import candidates_of
+from voda.planner.fit.node_fit import with_fit
 from voda.planner.registries import Registries
 from voda.planner.virtual_clusters import CellPlanner
 from voda.planner.virtual_clusters.cell_draft import CellDraft
@@ -64,7 +65,7 @@ def test_book_when_anything_happened_is_the_one_that_is_made_anew(
         pool.take(*step)
         if number == pods_come:
             pool.state = replace(pool.state, gangs=gangs)
-        view = candidates_of(pool.state, 0.0).view
+        view = candidates_of(pool.state, 0.0, fitted=with_fit).view
         followed = planner.recover(view)
         anew = recover(view)
         assert followed.book == anew.book
@@ -161,5 +162,5 @@ def test_draft_when_nobody_uses_it_any_longer_is_gone_without_a_garbage_collecti
 
 def jobs_of(draft: CellDraft) -> PoolJobs:
     """Return what is kept of the jobs, but for what was asked of them last."""
-    by_quota = {quota: jobs for quota, jobs in draft.jobs.by_quota.items() if jobs}
+    by_quota = {quota: jobs for quota, jobs in draft.jobs.by_quota.items() if jobs.jobs}
     return dataclasses.replace(draft.jobs, rests=Rests(), by_quota=by_quota)

@@ -180,6 +180,25 @@ def test_forecast_when_the_budget_is_spent_still_tells_positions() -> None:
     assert expected == {"a": ExpectedTimes(), "b": ExpectedTimes(position=1), "c": ExpectedTimes(position=2)}
 
 
+@pytest.mark.parametrize("policy", ["elastic-fifo", "tiresias"])
+def test_forecast_of_a_job_that_would_take_longer_than_the_calendar_goes_has_no_end_and_that_of_others_has(
+    policy: str,
+) -> None:
+    log = a_log(policy)
+    log.add(NodeJoined(node=a_node("n2", gpus=2)), at=3)
+    log.add(JobSubmitted(spec=a_spec("c", epochs=1_000_000_000)), at=4)
+    log.add(WorkerStarted(job_id="c", workers={0: "n2"}), at=5)
+    log.add(JobProgressed(job_id="c", epochs_done=1, workers=1, epoch_s=1e9), at=6)
+    # Behind each other, ten who take a hundred thousand years each.
+    for number in range(10):
+        behind = (Dependency(job_id=f"d{number - 1}"),) if number else ()
+        log.add(JobSubmitted(spec=a_spec(f"d{number}", category="c", epochs=3000, after=behind)), at=7)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=2, epoch_s=100.0), at=112)
+    expected = told(log, 150, ForecastBudget(events=5_000, wall_s=600.0))
+    assert expected["a"].finishes_at is not None
+    assert {each.finishes_at for name, each in expected.items() if name[0] in "cd"} == {None}
+
+
 def test_forecast_without_nodes_or_jobs_is_made_all_the_same() -> None:
     log = Log()
     assert told(log, 0) == {}

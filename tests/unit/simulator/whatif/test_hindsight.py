@@ -72,6 +72,23 @@ def test_raw_epochs_are_timed_unless_the_workers_changed_within_them() -> None:
     assert set(watch.jobs["a"].disturbed_epochs) == {1}
 
 
+def test_reports_within_epochs_change_no_time_and_no_piece() -> None:
+    log, watch, plain = a_log(epochs=6), EpochMeasurements(), EpochMeasurements()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    report(log, 110, epochs_done=1, workers=1, epoch_s=100.0, is_raw=True)
+    report(log, 150, epochs_done=1.4, workers=1)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=160)
+    report(log, 190, epochs_done=1.8, workers=2)
+    report(log, 200, epochs_done=1.9, workers=2)
+    report(log, 210, epochs_done=2, workers=2, epoch_s=100.0, is_raw=True)
+    for event in log.events:
+        watch.apply(event)
+        if not isinstance(event.data, JobProgressed) or event.data.epochs_done.is_integer():
+            plain.apply(event)
+    assert watch.jobs == plain.jobs
+    assert set(watch.jobs["a"].disturbed_epochs) == {1}
+
+
 def test_costs_when_single_changes_were_seen_are_told_apart_by_kind() -> None:
     costs = profile_of(a_resized_job()).costs
     assert costs.start_s == pytest.approx(10.0)

@@ -108,3 +108,11 @@ def test_real_trace_has_82247_jobs() -> None:
     workload = load_workload("philly", data=folder_or_skip(PHILLY).parent)
     assert len(workload.arrivals) == 82_247
     assert sum(a.spec.requested == 1 for a in workload.arrivals) / 82_247 == pytest.approx(0.932, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "options", [WorkloadOptions(begins="2017-10-02T00:00:00-07:00"), WorkloadOptions(ends="2017-10-03T00:00:00Z")]
+)
+def test_offset_is_refused_as_the_trace_names_no_zone(data: Path, options: WorkloadOptions) -> None:
+    with pytest.raises(InvalidInput, match=r"philly: '2017-10-.*' has an offset, which means nothing here"):
+        load_workload("philly", data=data, options=options)

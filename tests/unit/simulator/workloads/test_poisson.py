@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from voda.domain.errors import InvalidInput
 from voda.simulator.workload import SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
-from voda.simulator.workloads.philly import EFFICIENCY, SPAN_PENALTY
 from voda.simulator.workloads.poisson import mean_gpu_s
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
+from voda.simulator.workloads.traces import EFFICIENCY, SPAN_PENALTY
 
 BIG = parse_nodes("128x8")
 

@@ -30,6 +30,9 @@ _DIFFERS = 1
 class WhatIf:
     policy: Annotated[str, Option("--what-if", metavar="POLICY", help="Let this policy decide instead.")] = ""
     placer: Annotated[str, Option("--placer", help="What-if: this placer; by default as recorded.")] = ""
+    fair_share: Annotated[
+        str, Option("--fair-share", help="What-if: users, or weights such as ann=2,bob=0.5; by default as recorded.")
+    ] = ""
     begin: Annotated[str, Option("--from", help="What-if: from this moment on; by default from the beginning.")] = ""
     pool: Annotated[str, Option("--pool", help="What-if: of this pool, where there are several.")] = ""
 
@@ -61,7 +64,7 @@ def replay(
     if sum(map(bool, (until, verify, what_if.policy))) > 1:
         raise InvalidInput("--until, --verify and --what-if exclude each other: give one of them")
     if not what_if.policy and what_if != WhatIf():
-        raise InvalidInput("--placer, --from and --pool belong to --what-if: name a policy")
+        raise InvalidInput("--placer, --fair-share, --from and --pool belong to --what-if: name a policy")
     log = log or default_log()
     if verify:
         run_async(_verify(log, output))
@@ -118,12 +121,14 @@ async def _verify(log: str, output: LogOutput) -> None:
 async def _compare(log: str, what_if: WhatIf, output: LogOutput) -> None:
     from voda.cli.render.replay import comparison_tables
     from voda.cli.render.terminal import show
+    from voda.domain.settings import checked_fair_share
     from voda.placement import PLACERS
     from voda.policies import POLICIES
     from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 
     placer = PLACERS.choose(what_if.placer).name if what_if.placer else None
-    choice = AlternativePolicy(policy=POLICIES.choose(what_if.policy).name, placer=placer)
+    fair_share = checked_fair_share(what_if.fair_share) or None
+    choice = AlternativePolicy(policy=POLICIES.choose(what_if.policy).name, placer=placer, fair_share=fair_share)
     async with open_log(log) as store:
         cut = (await place_of(store, what_if.begin)).position if what_if.begin else 0
         compared = await compare_with(store, cut, choice, pool=what_if.pool or None)

@@ -26,9 +26,9 @@ class WorkloadArguments:
     data: Annotated[
         Path | None, Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
     ] = None
-    begins: Annotated[str, Option("--from", help="Philly: first day or instant.")] = ""
-    ends: Annotated[str, Option("--to", help="Philly: day or instant to stop before.")] = ""
-    jobs: Annotated[int, Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")] = 0
+    begins: Annotated[str, Option("--from", help="Traces: first day or instant.")] = ""
+    ends: Annotated[str, Option("--to", help="Traces: day or instant to stop before.")] = ""
+    jobs: Annotated[int, Option(min=0, help="Traces, poisson: number of jobs; 0 = all of a trace, 200 of poisson.")] = 0
     rate: Annotated[float, Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
     load: Annotated[float, Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
 
@@ -36,6 +36,8 @@ class WorkloadArguments:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterArguments:
     ratelimit: Annotated[float, Option(min=0, help="Between plans that interrupt jobs; 0 = none.", is_span=True)] = 30.0
+    fair_share: Annotated[str, Option(help="As in voda settings: users, or weights such as ann=2,bob=0.5.")] = ""
+    fair_share_half_life: Annotated[float, Option(min=60, help="As in voda settings.", is_span=True)] = 86_400.0
     node_mtbf: Annotated[
         float, Option(min=0, help="Mean time between failures of a node; 0 = never.", is_span=True)
     ] = 0.0
@@ -84,14 +86,16 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
 
     \b
     Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
-    poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
-    to get the public data, docs/metrics.md what the figures mean.
+    poisson, or a path: jobs.csv, trace.swf, or jobs.sacct from sacct --parsable2.
+    docs/workloads.md tells what is read of them and how to get the public data,
+    docs/metrics.md what the figures mean.
     """
     as_json = as_json or output == "json"
     if clusters.virtual_clusters is None and (clusters.private or clusters.mode):
         raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
     compared = _compared(policy, placer, every=every)
     loaded, options = _loaded(workload, part, nodes=nodes, seed=seed), _options(cluster, seed)
+    _warn_of_absent_users(options.settings.fair_share, loaded)
     if clusters.virtual_clusters is not None:
         policies = _plain_policies(compared)
         simulate_virtual_clusters(loaded, policies, options, clusters, out=out, as_json=as_json)
@@ -113,7 +117,19 @@ def _loaded(workload: str, part: WorkloadArguments, *, nodes: str, seed: int) ->
 
     options = WorkloadOptions(begins=part.begins, ends=part.ends, jobs=part.jobs, rate_per_h=part.rate, load=part.load)
     cluster = parse_nodes(nodes) if nodes else None
-    return load_workload(workload, data=part.data, nodes=cluster, seed=seed, options=options)
+    loaded = load_workload(workload, data=part.data, nodes=cluster, seed=seed, options=options)
+    for sentence in loaded.left_out:
+        print(f"{loaded.name}: {sentence}", file=sys.stderr)
+    return loaded
+
+
+def _warn_of_absent_users(fair_share: str, workload: "Workload") -> None:
+    from voda.domain.settings import user_weights
+
+    users = {arrival.spec.user for arrival in workload.arrivals}
+    for user in user_weights(fair_share) or ():
+        if user not in users:
+            print(f"warning: --fair-share: no job of {workload.name} is of user {user!r}", file=sys.stderr)
 
 
 def _plain_policies(compared: "Sequence[ComparedRun]") -> Sequence[str]:
@@ -124,7 +140,7 @@ def _plain_policies(compared: "Sequence[ComparedRun]") -> Sequence[str]:
 
 
 def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":
-    from voda.domain.settings import Settings
+    from voda.domain.settings import Settings, checked_fair_share
     from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
 
@@ -134,7 +150,12 @@ def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":
         node_repair_s=cluster.node_repair,
         worker_mtbf_s=cluster.worker_mtbf or never,
     )
-    return SimulationOptions(settings=Settings(ratelimit_s=cluster.ratelimit), seed=seed, failures=rates)
+    settings = Settings(
+        ratelimit_s=cluster.ratelimit,
+        fair_share=checked_fair_share(cluster.fair_share),
+        fair_share_half_life_s=cluster.fair_share_half_life,
+    )
+    return SimulationOptions(settings=settings, seed=seed, failures=rates)
 
 
 def _run(

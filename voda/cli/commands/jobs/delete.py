@@ -42,6 +42,10 @@ def delete(  # noqa: PLR0913 - a command's options are its parameters
         Option("--yes", "-y", help="Do not ask before jobs that were chosen, or are another user's, are canceled."),
     ] = (False),
     wait: Annotated[bool, Option("--wait", help="Wait until their workers are gone.")] = False,
+    now: Annotated[
+        bool,
+        Option("--now", help="Kill them, without time for a checkpoint, also those that are canceled; for admins."),
+    ] = False,
 ) -> None:
     """Cancel jobs: voda stops their workers and keeps what they wrote.
 
@@ -55,6 +59,7 @@ def delete(  # noqa: PLR0913 - a command's options are its parameters
       voda delete sweep
       voda delete --all --phase waiting
       voda delete -l sweep=lr,keep!=yes --yes
+      voda delete resnet-7 --now
     """
     from voda.cli.http.client import call_server
     from voda.cli.http.confirmation import is_answered
@@ -63,7 +68,9 @@ def delete(  # noqa: PLR0913 - a command's options are its parameters
         raise InvalidInput("expected the names of jobs, or one of --all, --phase, --user, --pool and -l to choose them")
     if not jobs and not yes and not is_answered():
         raise InvalidInput("nobody is here to be asked which jobs to cancel: give --yes, or name them")
-    status = call_server(where, lambda client: _delete(client, jobs or _chosen(choice), reason, yes=yes, wait=wait))
+    status = call_server(
+        where, lambda client: _delete(client, jobs or _chosen(choice), reason, yes=yes, wait=wait, now=now)
+    )
     if status:
         raise click.exceptions.Exit(status)
 
@@ -75,8 +82,14 @@ def _chosen(choice: JobChoice) -> dict[str, str | list[str]]:
     return {"phase": phases, **{name: value for name, value in filters.items() if value}}
 
 
-def _delete(
-    client: "Client", jobs: Sequence[str] | dict[str, str | list[str]], reason: str, *, yes: bool, wait: bool
+def _delete(  # noqa: PLR0913 - the command's options
+    client: "Client",
+    jobs: Sequence[str] | dict[str, str | list[str]],
+    reason: str,
+    *,
+    yes: bool,
+    wait: bool,
+    now: bool,
 ) -> int:
     """Cancel the jobs of these names, or those that match the filters, and return the exit status."""
     from voda.cli.render.job_text import exactly
@@ -84,7 +97,7 @@ def _delete(
     from voda.cli.watch.batch_cancel import BatchCancel
 
     if isinstance(jobs, dict):
-        found = _matching(client, jobs)
+        found = _matching(client, jobs, now=now)
         if not found:
             note("no live job of yours matches: nothing to delete")
             return _EXIT_ENDED_BEFORE
@@ -92,10 +105,10 @@ def _delete(
             note("nothing was canceled")
             return _EXIT_NOT_WANTED
         jobs = [exactly(job) for job in found]
-    return 0 if BatchCancel(client, reason, is_sure=yes).run(jobs, waits=wait) else _EXIT_ENDED_BEFORE
+    return 0 if BatchCancel(client, reason, is_sure=yes, is_kill=now).run(jobs, waits=wait) else _EXIT_ENDED_BEFORE
 
 
-def _matching(client: "Client", filters: dict[str, str | list[str]]) -> Sequence["JobView"]:
+def _matching(client: "Client", filters: dict[str, str | list[str]], *, now: bool) -> Sequence["JobView"]:
     """Return the live jobs that match and that the caller may cancel."""
     from voda.auth.callers import Caller
     from voda.cli.http.client import decode
@@ -105,7 +118,8 @@ def _matching(client: "Client", filters: dict[str, str | list[str]]) -> Sequence
     caller = decode(client.get("/whoami"), Caller)
     found = (fetch_jobs(client, filters, limit=0)).items
     is_ours = caller.role == "admin" or "user" in filters
-    return [job for job in found if not (has_ended(job) or job.is_canceling) and (is_ours or job.user == caller.user)]
+    live = [job for job in found if not has_ended(job) and (now or not job.is_canceling)]
+    return [job for job in live if is_ours or job.user == caller.user]
 
 
 def _is_wanted(found: Sequence["JobView"]) -> bool:

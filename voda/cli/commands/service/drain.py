@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from voda.cli.command_group import command
 from voda.cli.completion import complete_nodes
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from voda.wire.pools import NodeView
 
 NodesArgument = Annotated[list[str], Argument(help="The nodes.", autocompletion=complete_nodes)]
+
+
+_MOST_NAMES: Final = 3
 
 
 @command("drain", hidden=True)
@@ -84,6 +87,9 @@ def _drained(node: "NodeView", others: Sequence["NodeView"]) -> str:
 
     if not node.jobs:
         return f"{node.name} is drained: no worker is on it"
+    if node.staying:
+        names = ", ".join(node.staying[:_MOST_NAMES]) + (" and others" if len(node.staying) > _MOST_NAMES else "")
+        return f"{node.name} is being drained: it waits until {names}, not to be stopped, has ended; the others leave"
     jobs = counted(len(node.jobs), "job")
     if any(_takes_workers(other) for other in others):
         moved = f"the next plan moves {counted(node.used_gpus, 'GPU')} of {jobs} elsewhere"

@@ -84,6 +84,7 @@ def _on_kubernetes(
     around = ReplicaContext(
         identity=_identity(pod.name),
         namespace=pod.namespace or of_context or "default",
+        own_namespace=pod.namespace,
         kubeconfig=kubeconfig,
         context=cluster.context,
         has_tokens=not replica.no_tokens,

@@ -76,6 +76,24 @@ class AccessArguments:
     ] = False
     open_to_everybody: Annotated[bool, Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")] = False
     jobs_per_user: Annotated[int, Option("--jobs-per-user", help="Most live jobs of one user.")] = 1_000
+    log_bytes_per_user: Annotated[
+        int,
+        Option(
+            "--log-bytes-per-user",
+            metavar="SIZE",
+            help="What a user may write to the log within an hour; 0 = no limit.",
+            is_size=True,
+        ),
+    ] = 250_000_000
+    live_bytes_per_user: Annotated[
+        int,
+        Option(
+            "--live-bytes-per-user",
+            metavar="SIZE",
+            help="Most of a user's live jobs' manifests; of all, at most eight times as much; 0 = no limit.",
+            is_size=True,
+        ),
+    ] = 32_000_000
     exec_idle: ExecIdleOption = EXEC_IDLE_S
     exec_time: ExecTimeOption = EXEC_TIME_S
 
@@ -149,6 +167,8 @@ def _options(machine: MachineArguments, settings: "SettingsPatch", access: Acces
         metrics_folder=machine.metrics_dir,
         pids_limit=machine.pids_limit,
         jobs_per_user=access.jobs_per_user,
+        log_bytes_per_user=access.log_bytes_per_user,
+        live_bytes_per_user=access.live_bytes_per_user,
         command_idle_s=access.exec_idle,
         command_s=access.exec_time,
         gpu_sharing=machine.gpu_sharing,

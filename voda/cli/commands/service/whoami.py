@@ -6,7 +6,7 @@ from voda.cli.command_group import command
 from voda.cli.options import OutputOption, ServerOptions
 
 if TYPE_CHECKING:
-    from voda.auth.callers import Caller
+    from voda.auth.callers import CallerView
 
 _HOW: Final = {
     "socket": "by the account of this process (socket)",
@@ -26,23 +26,25 @@ def whoami(where: ServerOptions, output: OutputOption = "table") -> None:
     """
     import msgspec
 
-    from voda.auth.callers import Caller
+    from voda.auth.callers import CallerView
     from voda.cli.http.client import call_server, decode
     from voda.cli.render.terminal import print_answer
 
     body, target = call_server(where, lambda client: (client.get("/whoami"), client.target))
-    caller, server = decode(body, Caller), {"server": target.url, "server_from": target.source}
+    caller, server = decode(body, CallerView), {"server": target.url, "server_from": target.source}
     answer = msgspec.json.encode(msgspec.structs.asdict(caller) | server)
     print_answer(answer, output, [caller.user or caller.job_id], lambda: _text(caller, server))
 
 
-def _text(caller: "Caller", server: dict[str, str]) -> str:
+def _text(caller: "CallerView", server: dict[str, str]) -> str:
     who = f"job     {caller.job_id}" if caller.role == "job" else f"user    {caller.user}"
+    warning = [f"warning {caller.warning}"] if caller.warning else []
     return "\n".join(
         (
             who,
             f"role    {caller.role}",
             f"known   {_HOW[caller.found_by]}",
             f"server  {server['server']} (from {server['server_from']})",
+            *warning,
         )
     )

@@ -15,14 +15,13 @@ from typing import Final
 
 from voda.backoff import Backoff
 from voda.clock import Clock
-from voda.cluster.attempts import ANSWER_S
+from voda.cluster.attempts import ANSWER_S, answer_within
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.convergence.gates import GateLifter
-from voda.cluster.kubernetes.convergence.steps import (
-    KILL_GRACE_S,
+from voda.cluster.kubernetes.convergence.desired import (
     DeleteObject,
     DeletePods,
     Desired,
+    DesiredHalt,
     DesiredRun,
     DesiredStop,
     LiftGates,
@@ -31,22 +30,23 @@ from voda.cluster.kubernetes.convergence.steps import (
     StartUnready,
     Step,
     Unregister,
-    steps,
-    to_untrack,
 )
+from voda.cluster.kubernetes.convergence.gates import GateLifter
+from voda.cluster.kubernetes.convergence.steps import KILL_GRACE_S, steps, to_untrack
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.first_start import first_start_patch
-from voda.cluster.kubernetes.kinds.operator_pods import index
+from voda.cluster.kubernetes.kinds.operator_pods import index, most_failures, restart_in_s
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_claims import claims_obstacle
+from voda.cluster.kubernetes.state.job_claims import claims_obstacle, gpus_obstacle
 from voda.cluster.kubernetes.state.job_objects import counted_failures
 from voda.cluster.port import Notice
 from voda.concurrency import for_each, gather_all
 from voda.domain.errors import ActionRefused, VodaError
+from voda.domain.settings import Settings
 from voda.events.types import ActionFailed, JobRegistered
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
@@ -60,6 +60,8 @@ PublishJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_GRACES_S: Final[Mapping[str, int]] = {"overdue": KILL_GRACE_S, "lost": 0, "ended": 0}
+"""Why a pod is deleted -> the grace it gets; of others, its own."""
 _JITTER: Final = 0.25
 """Share by which retries of jobs that failed together are spread."""
 _UNFORESEEN_S: Final = 10.0
@@ -86,6 +88,7 @@ class Actuator:
         publish: PublishJob,
         *,
         values: TemplateValues,
+        settings: Callable[[str], Settings] = lambda _pool: Settings(),
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.desired: dict[str, Desired] = {}
@@ -99,6 +102,7 @@ class Actuator:
         self._gates = gates
         self._publish = publish
         self._values = values
+        self._settings = settings
         self._telemetry = telemetry
         self._busy: set[str] = set()
         self._again: set[str] = set()
@@ -107,6 +111,8 @@ class Actuator:
         """Jobs with pods that others delete, and that could not be untracked."""
         self._given_up: dict[str, float] = {}
         """uid of an object that is to be replaced -> when the log was last asked to forget it."""
+        self._pauses: dict[str, float] = {}
+        """Job of which workers failed by themselves -> how long their successors are to wait, in seconds."""
         self._retries = WorkQueue[str](
             clock, Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=_JITTER)
         )
@@ -127,6 +133,7 @@ class Actuator:
         self.desired.clear()
         self.underway.clear()
         self._given_up.clear()
+        self._pauses.clear()
         for queue in (self._untracking, self._retries):
             queue.clear()
 
@@ -168,7 +175,9 @@ class Actuator:
             pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
             dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._api.server_time or self._clock.now(),
-            obstacle=claims_obstacle(inventory.stock.devices, job, kube_job),
+            most_grace_s=self._settings(inventory.pool(job_id) or "").termination_grace_s,
+            obstacle=claims_obstacle(inventory.stock.devices, job, kube_job)
+            or gpus_obstacle(inventory.stock.devices, job, workers.values()),
         )
 
     def _pods(self, job_id: str) -> Mapping[str, Pod]:
@@ -195,10 +204,8 @@ class Actuator:
             self._again.add(job_id)
             return
         try:
-            async with asyncio.timeout(within_s):
+            async with answer_within(within_s):
                 await self._converge(job_id)
-        except TimeoutError:
-            self._delay(job_id, f"no answer within {ANSWER_S:g} s", at_least_s=0.0)
         except Conflict:
             # The mirror is a moment behind; the watch is about to show what changed.
             self._retries.add(job_id, after_s=_BEHIND_S)
@@ -209,11 +216,15 @@ class Actuator:
             self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
             self._retries.forget(job_id)
+            if pause_s := self._pauses.pop(job_id, 0.0):
+                self._retries.failed(job_id, at_least_s=pause_s)
 
     def _delay(self, job_id: str, error: str, *, at_least_s: float) -> None:
         attempt = self._retries.failed(job_id, at_least_s=at_least_s)
         self._telemetry.count(ACTIONS, self._inventory.pool(job_id) or "", "converge", "failed")
-        self._publish(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
+        retry_at = self._retries.due_at(job_id)
+        fact = ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt, retry_at=retry_at)
+        self._publish(job_id, fact)
 
     async def _converge(self, job_id: str) -> None:
         self._busy.add(job_id)
@@ -236,6 +247,12 @@ class Actuator:
         desired = self.desired.get(job_id)
         if desired is None:
             return
+        is_whole = at.job is not None and (
+            not at.job.workers or (at.kube_job is not None and at.kube_job.starts_together)
+        )
+        if isinstance(desired, DesiredRun) and at.job is not None and is_whole and at.job.retry_at > at.now:
+            # What is left of its last start may go; it starts anew then.
+            desired, self._pauses[job_id] = DesiredHalt(), at.job.retry_at - at.now
         self._reserve(desired, at)
         todo = steps(desired, at)
         for step in todo:
@@ -303,6 +320,8 @@ class Actuator:
         meta, given = patched.object.metadata, body.get("metadata")
         # Not a later object of the same name.
         known: dict[str, object] = {"uid": meta.uid, **(given if isinstance(given, Mapping) else {})}
+        if patch.if_unchanged:
+            known["resourceVersion"] = meta.resource_version
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
         if now is not None:
             self._inventory.update_object(patched.kind, now)
@@ -311,10 +330,12 @@ class Actuator:
         there = {**at.pods, **at.workers}
         pods = [there[key] for key in step.keys]
         if step.why == "ended":
-            await self._count_failures(pods, at)
+            if await self._count_failures(pods, at):
+                # They were the last; they stay to say how they ended.
+                return
         else:
             await gather_all(_untrack(self._api, pod) for pod in pods if pod.is_tracked)
-        grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.why in ("lost", "ended") else None
+        grace_s = max(KILL_GRACE_S, int(at.most_grace_s)) if step.why == "slow" else _GRACES_S.get(step.why)
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
         if step.why == "ungated":
@@ -325,12 +346,17 @@ class Actuator:
                 " operator that is too old to know it; voda deleted the pods, to place their successors itself"
             )
 
-    async def _count_failures(self, pods: Sequence[Pod], at: ObservedJob) -> None:
+    async def _count_failures(self, pods: Sequence[Pod], at: ObservedJob) -> bool:
+        """Note which workers failed by themselves, and return whether their job has failed for good by that."""
         if (kube_job := at.kube_job) is None:
-            return
+            return False
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, Patch(body={"metadata": {"annotations": noted, "resourceVersion": version}}))
+            failures = int(noted[well_known.WORKER_FAILURES])
+            self._pauses[at.job_id] = restart_in_s(failures)
+            return failures > most_failures(kube_job.object)
+        return False
 
 
 async def _untrack(api: Api, pod: Pod) -> None:

@@ -1,19 +1,23 @@
 """Lifts the scheduling gates of workers, each for its planned node alone, where kube-scheduler then binds it.
 
 Rules: the gates of a job are lifted together or not at all, and only while the GPUs that it needs are seen to be free,
-and kept for no other job; a node that cannot take a worker is reported to the log, so that plans avoid it for a while.
+and kept for no other job; while pods that leave a node still have what it needs besides, it waits for them. A node that
+cannot take a worker is reported to the log, so that plans avoid it for a while.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 from voda.clock import stopwatch
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.refusals import Refusal, RefusalReports
 from voda.cluster.kubernetes.convergence.reservations import Reservations
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.inventory import Inventory, taken_of_node
+from voda.cluster.kubernetes.state.nodes import offered_amount
 from voda.concurrency import gather_all
+from voda.domain.node import PODS
+from voda.domain.reasons.nodes import NodeRefusal, NoDevices, OwnSelector
 from voda.domain.reasons.stalls import LacksClaims, LostNode, StallReason, TakenGpus
 from voda.kinds.indexed_job import NNODES
 from voda.kubernetes_client.api import Api
@@ -88,20 +92,35 @@ class GateLifter:
             if amount > free:
                 resource = "GPUs" if stock.devices.taken(node) else stock.rule.resource
                 return TakenGpus(node=node, free=free / 1000, needed=amount / 1000, resource=resource)
+        nodes = sorted(needed)
+        return next(filter(None, (self._held_by_leaving(node, placed) for node in nodes)), None)
+
+    def _held_by_leaving(self, node: str, placed: Sequence[tuple[Pod, str]]) -> TakenGpus | None:
+        """Return what workers need of a node that pods which are about to leave it still have; None: nothing."""
+        stock = self._inventory.stock
+        there = stock.pods_on(node).values()
+        leaving = _taken_by(pod for pod in there if pod.is_leaving)
+        if not leaving:
+            return None
+        taken, needed = _taken_by(there), _taken_by(pod for pod, name in placed if name == node)
+        for resource in needed.keys() & leaving.keys() - {stock.rule.resource}:
+            free = offered_amount(stock.nodes[node], resource) - taken[resource]
+            if free < needed[resource] <= free + leaving[resource]:
+                return TakenGpus(node=node, free=max(0, free) / 1000, needed=needed[resource] / 1000, resource=resource)
         return None
 
     def _hostname(self, node: str) -> str:
         return self._inventory.stock.nodes[node].metadata.labels.get(well_known.HOSTNAME, node)
 
-    def _contradiction(self, pod: Pod, node: str) -> str:
+    def _contradiction(self, pod: Pod, node: str) -> NodeRefusal | None:
         """Return why a pod cannot be given that node at all; what is selected once can only be added to."""
         devices = self._inventory.stock.devices
         if devices.requested(pod) and not devices.of(node).gpus:
-            return f"worker {pod.metadata.name} claims devices, and node {node} publishes none of its GPUs as such"
+            return NoDevices(worker=pod.metadata.name)
         own = pod.spec.node_selector.get(well_known.HOSTNAME)
         if own in (None, self._hostname(node)):
-            return ""
-        return f"worker {pod.metadata.name} selects {well_known.HOSTNAME}={own} by its own nodeSelector"
+            return None
+        return OwnSelector(worker=pod.metadata.name, label=well_known.HOSTNAME, value=own)
 
     async def _lift(self, pod: Pod, node: str, replicas: int) -> None:
         size = {f"{well_known.VARIABLE}{NNODES}": str(replicas)} if replicas else {}
@@ -120,3 +139,11 @@ class GateLifter:
         if now is not None:
             self._telemetry.count(GATES_LIFTED)
             self._inventory.update_pod(now)
+
+
+def _taken_by(pods: Iterable[Pod]) -> Counter[str]:
+    """Return what pods take of their node together resource -> thousandths."""
+    taken = Counter[str]()
+    for pod in pods:
+        taken.update({PODS: 1000, **taken_of_node(pod, "")})
+    return taken

@@ -10,7 +10,7 @@ Rule: what a refusal proves is a number: workers that are bound stay, and as man
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import is_refusal
 from voda.domain.job import Job
+from voda.domain.reasons.nodes import ByKubelet, ByScheduler, NodeRefusal
 from voda.events.types import WorkerRefused
 from voda.metrics import WORKER_REFUSALS, Telemetry
 
@@ -33,12 +34,14 @@ UNSETTLED_S: Final = 3.0
 STALE_S: Final = 15.0
 """So long a sentence of kube-scheduler may be out of date: it waits up to 10 s before it looks at a pod again."""
 _MOST_LETTERS: Final = 200
+_GATED: Final = "SchedulingGated"
+"""Why kube-scheduler has not looked yet."""
 _GANG: Final = re.compile(r"\b(\d{1,6}) scheduled, \d+ remaining")
 """What kube-scheduler says of a gang that it cannot bind whole: how many of it would have a place."""
 
 
 class Refusal(Struct, frozen=True):
-    reason: str
+    reason: NodeRefusal
     fits: int
     """Workers of the job that the node takes."""
     is_settled: bool = True
@@ -70,9 +73,9 @@ def refusals_of(workers: Iterable[Pod], told: Set[str] = frozenset()) -> Mapping
         bound = sum(bool(pod.spec.node_name) for pod in there[node])
         # Of a gang none is bound; what would fit beside its workers elsewhere fits here.
         elsewhere = sum(map(len, there.values())) - len(there[node])
-        gang = max((int(number) - elsewhere for why in said for number in _GANG.findall(why)), default=0)
+        gang = max((int(number) - elsewhere for why in said for number in _remaining(why)), default=0)
         failed = frozenset(pod.metadata.uid for pod in pods if pod.is_over and pod.metadata.name in refused)
-        found[node] = Refusal(said[0][:_MOST_LETTERS], max(bound, gang), is_settled, failed)
+        found[node] = Refusal(said[0], max(bound, gang), is_settled, failed)
     return found
 
 
@@ -156,7 +159,7 @@ class RefusalReports:
                     continue
                 self._tried.add(pair)
                 self._reported[pair] = fits + 1
-                self._tell(job.spec.job_id, node, "", fits + 1)
+                self._tell(job.spec.job_id, node, None, fits + 1)
             elif self._backoff.is_due(pair, now):
                 self._lift(job.spec.job_id, node)
         self._backoff.forget_before(now - LONGEST_AVOIDED_S)
@@ -183,38 +186,42 @@ class RefusalReports:
 
     def _lift(self, job_id: str, node: str) -> None:
         self._forget(_pair(job_id, node))
-        self._tell(job_id, node, "", None)
+        self._tell(job_id, node, None, None)
 
     def _forget(self, pair: str) -> None:
         self._tried.discard(pair)
         self._reported.pop(pair, None)
 
-    def _tell(self, job_id: str, node: str, reason: str, fits: int | None) -> None:
+    def _tell(self, job_id: str, node: str, reason: NodeRefusal | None, fits: int | None) -> None:
         self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits))
 
 
-def _why(pod: Pod) -> str:
-    """Return why the node that a worker may go to does not take it; empty: it does, or nobody has looked yet."""
+def _why(pod: Pod) -> ByKubelet | ByScheduler | None:
+    """Return why the node that a worker may go to does not take it; None: it does, or nobody has looked yet."""
     return _by_scheduler(pod) or _by_kubelet(pod)
 
 
-def _by_kubelet(pod: Pod) -> str:
+def _remaining(why: ByKubelet | ByScheduler) -> Sequence[str]:
+    return _GANG.findall(why.text) if isinstance(why, ByScheduler) else ()
+
+
+def _by_kubelet(pod: Pod) -> ByKubelet | None:
     reason = pod.status.reason
     if pod.status.phase != "Failed" or not is_refusal(reason) or pod.status.container_statuses:
-        return ""
-    said = f": {pod.status.message}" if pod.status.message else ""
-    return f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
+        return None
+    return ByKubelet(worker=pod.metadata.name, word=reason[:_MOST_LETTERS], text=pod.status.message[:_MOST_LETTERS])
 
 
-def _by_scheduler(pod: Pod) -> str:
-    """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; empty: it can."""
+def _by_scheduler(pod: Pod) -> ByScheduler | None:
+    """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; None: it can."""
     is_waiting = pod.placed_on and not pod.spec.node_name and not pod.is_leaving
     # Where it names a node, it is making room there by preemption.
     if not is_waiting or pod.status.nominated_node_name:
-        return ""
+        return None
     refused = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
-    why = next((each.message for each in refused if each.reason == "Unschedulable"), "")
-    return f"kube-scheduler does not bind worker {pod.metadata.name}: {why}" if why else ""
+    # What the server forbids, such as a claim more than a quota allows, it tells under reasons of its own.
+    why = next((each.message for each in refused if each.reason != _GATED), "")
+    return ByScheduler(worker=pod.metadata.name, text=why[:_MOST_LETTERS]) if why else None
 
 
 def _pair(job_id: str, node: str) -> str:

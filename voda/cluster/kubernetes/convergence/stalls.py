@@ -1,13 +1,13 @@
 """Stalls: jobs that get no further though voda has done its part, because of their pods, operator or nodes.
 
-`stall_of` says what one job waits for; `StallWatch` looks at all live jobs now and then, and reports to the log a stall
-that lasts, and its end.
+`stalls_of` says what one job waits for; `StallWatch` looks at all live jobs now and then, and reports to the log what
+lasts, and its end.
 
 Rule: level, not edge: what is reported is what differs from the log, and never what only comes and goes.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -18,17 +18,20 @@ from msgspec.structs import replace
 from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.container_status import ContainerStatus
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
+from voda.cluster.kubernetes.convergence.desired import Desired, DesiredHalt, DesiredRun, DesiredStop, ObservedJob
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.pod_refusals import pod_refusal
-from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, ObservedJob
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
-from voda.cluster.kubernetes.objects import ContainerStatus, Pod
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.devices import awaited_conditions
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
+from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, failures_in_backoff, outcome_of
 from voda.concurrency import for_each
 from voda.domain.errors import VodaError
 from voda.domain.reasons.stalls import (
+    Attaching,
     ContainerWaits,
     LacksPods,
     NotBound,
@@ -48,7 +51,8 @@ SOON_S: Final = 60.0
 LATE_S: Final = 300.0
 """Large images take minutes."""
 OVER_S: Final = 10.0
-"""After this long without it, what kept workers from their work is over: others would go first for it."""
+"""After this long without it, what kept workers from their work is over: others would go first for it. What is certain
+is told after as long."""
 _LISTS_AT_ONCE: Final = 8
 """Lists of Events."""
 _READING_S: Final = 15.0
@@ -59,6 +63,9 @@ _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnava
 """A kubelet reports them by turns."""
 _FAILS: Final = "CrashLoopBackOff"
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_RECURRING: Final = (ContainerWaits, LacksPods, NotStarted)
+"""Stalls that come and go while their cause lasts; all others are over once they are gone."""
+_NONE_AWAITED: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class Stall(Struct, frozen=True):
@@ -68,6 +75,8 @@ class Stall(Struct, frozen=True):
     """None: for nothing."""
     may_take_long: bool = False
     """Whether minutes of it are nothing special."""
+    is_certain: bool = False
+    """Whether it is no guess from how long it has lasted."""
     at_work: int | None = None
     """As JobStalled has it."""
 
@@ -75,30 +84,44 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stall_of(desired: Desired, at: ObservedJob, waiting_reason: StallReason | None = None) -> Stall:
-    """Return what a job waits for; of several things the first one, and what may take long only where all does.
+def stalls_of(
+    desired: Desired,
+    at: ObservedJob,
+    waiting_reason: StallReason | None = None,
+    awaited: Mapping[str, Sequence[str]] = _NONE_AWAITED,
+) -> Sequence[Stall]:
+    """Return what a job waits for.
 
-    Its gates were not lifted last for `waiting_reason`, where no node refused its workers.
+    Its gates were not lifted last for `waiting_reason`, where no node refused its workers; `awaited` are the
+    conditions of devices without which kube-scheduler does not bind them, by key of a pod.
     """
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
-        return NONE
+        return ()
     if outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None:
-        return NONE
+        return ()
     match desired:
         case DesiredRun(nodes):
-            found = list(_starting(nodes, at, kube_job, waiting_reason))
+            return tuple(_starting(nodes, at, kube_job, waiting_reason, awaited))
         case DesiredHalt():
-            found = list(_halting(at, kube_job))
+            return tuple(_halting(at, kube_job))
         case DesiredStop():
-            found = []
+            return ()
+
+
+def foremost(found: Sequence[Stall]) -> Stall:
+    """Return the first one, and what may take long only where all does."""
     stall = min(found, key=lambda stall: stall.may_take_long, default=NONE)
     kept = (each.at_work for each in found if each.at_work is not None)
     return replace(stall, at_work=min(kept, default=None))
 
 
 def _starting(
-    nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_reason: StallReason | None
+    nodes: Sequence[str],
+    at: ObservedJob,
+    kube_job: KubeJob,
+    waiting_reason: StallReason | None,
+    awaited: Mapping[str, Sequence[str]],
 ) -> Iterator[Stall]:
     planned = {key: index for key, index in at.indices.items() if index < len(nodes)}
     # One that has failed and stays for its operator's sake hides neither its successor nor that there is none.
@@ -110,14 +133,21 @@ def _starting(
         return
     there = workers.keys() | kube_job.done_indices
     if (lacking := next((index for index in range(len(nodes)) if index not in there), None)) is not None:
+        failures = failures_in_backoff(kube_job, at.pods.values(), at.now)
         yield Stall(
-            LacksPods(operator=kube_job.kind.operator, object=kube_job.kind.name),
+            LacksPods(operator=kube_job.kind.operator, object=kube_job.kind.name, failures=failures),
             # A Job makes a successor only after a delay.
-            may_take_long=lacking in planned.values(),
+            may_take_long=lacking in planned.values() and not failures,
+            is_certain=failures > 0,
             at_work=lacking if lacking >= working else None,
         )
     for index, pod in sorted(workers.items()):
-        yield from _of_pod(index, pod, at_work=index if index >= working else None)
+        at_work = index if index >= working else None
+        if conditions := awaited.get(pod.metadata.key):
+            reason = Attaching(worker=index, node=pod.placed_on, conditions=tuple(conditions))
+            yield Stall(reason, may_take_long=True, is_certain=True, at_work=at_work)
+        else:
+            yield from _of_pod(index, pod, at_work=at_work)
     if waiting_reason is not None and not all(pod.placed_on for pod in workers.values()):
         yield Stall(waiting_reason)
     for pod in at.pods.values():
@@ -186,6 +216,8 @@ class StallWatch:
     _settled: dict[str, Desired | None] = field(default_factory=dict, init=False)
     """Jobs that waited for nothing when they were looked at last, and have not changed since -> what was desired then:
     to look at thousands of pods every few seconds takes longer than all else."""
+    _told_over: dict[str, StallReason] = field(default_factory=dict, init=False)
+    """job id -> the stall of which the log was told that it is over, and may still have it."""
     _read_again: Backoff = field(
         default_factory=partial(Backoff, first_s=_READ_AGAIN_S[0], longest_s=_READ_AGAIN_S[1]), init=False
     )
@@ -208,12 +240,15 @@ class StallWatch:
         self._settled = {
             job_id: state for job_id, state in self._settled.items() if job_id in jobs and desired.get(job_id) == state
         }
+        self._told_over = {job_id: reason for job_id, reason in self._told_over.items() if job_id in jobs}
         for job_id in sorted(jobs - self._settled.keys()):
             recorded_stall = self.recorded_stall(job_id)
             if self._desired(job_id) is None and recorded_stall is None:
                 continue
-            stall = self._stall(job_id)
-            if isinstance(stall.reason, LacksPods) and isinstance(recorded_stall, LacksPods):
+            found = self._found(job_id)
+            stall = foremost(found)
+            is_guess = isinstance(stall.reason, LacksPods) and not stall.is_certain
+            if is_guess and isinstance(recorded_stall, LacksPods):
                 # Its controller may say something else by now.
                 if self._read_again.is_due(job_id, now):
                     recorded.append(self._fact(job_id, stall, self._recorded_since(job_id, now)))
@@ -225,9 +260,12 @@ class StallWatch:
                 continue
             reason, since = before.get(job_id, (None, now))
             since = since if reason == stall.reason else now
-            if now - since < self._lasts_s(job_id, stall):
+            if self._is_over(job_id, recorded_stall, found):
+                self.publish(job_id, self._fact(job_id, NONE, now))
                 self._unreported[job_id] = (stall.reason, since)
-            elif isinstance(stall.reason, LacksPods):
+            elif now - since < self._lasts_s(job_id, stall):
+                self._unreported[job_id] = (stall.reason, since)
+            elif is_guess:
                 lacking.append(self._fact(job_id, stall, since))
             else:
                 self.publish(job_id, self._fact(job_id, stall, since))
@@ -235,9 +273,20 @@ class StallWatch:
         report = partial(self._report_lacking, until=now + _READING_S)
         await for_each([*lacking, *recorded], report, at_once=_LISTS_AT_ONCE)
 
-    def _stall(self, job_id: str) -> Stall:
+    def _is_over(self, job_id: str, recorded: StallReason | None, found: Sequence[Stall]) -> bool:
+        """Say whether what the log has is over for good, and the log was not told so yet."""
+        if recorded is None or isinstance(recorded, _RECURRING) or recorded in [stall.reason for stall in found]:
+            self._told_over.pop(job_id, None)
+            return False
+        is_told, self._told_over[job_id] = self._told_over.get(job_id) == recorded, recorded
+        return not is_told
+
+    def _found(self, job_id: str) -> Sequence[Stall]:
         desired, waiting_reason = self._desired(job_id), self.gates.waiting_reasons.get(job_id)
-        return stall_of(desired or DesiredHalt(), self.actuator.observe(job_id), waiting_reason)
+        at = self.actuator.observe(job_id)
+        return stalls_of(
+            desired or DesiredHalt(), at, waiting_reason, awaited_conditions(self.inventory.stock.devices, at.workers)
+        )
 
     def _recorded_since(self, job_id: str, now: float) -> float:
         job = self.inventory.job(job_id)
@@ -245,6 +294,8 @@ class StallWatch:
 
     def _lasts_s(self, job_id: str, stall: Stall) -> float:
         """Return how long a stall, or none, must last to be reported."""
+        if stall.is_certain:
+            return OVER_S
         if stall.reason is not None:
             return LATE_S if stall.may_take_long else SOON_S
         job = self.inventory.job(job_id)
@@ -259,7 +310,7 @@ class StallWatch:
             return
         self._read_again.failed(job_id, now)
         said = await self._said(job_id)
-        lack = self._stall(job_id).reason
+        lack = foremost(self._found(job_id)).reason
         if not isinstance(lack, LacksPods):
             # Its pods came meanwhile.
             return

@@ -4,123 +4,54 @@ Rules: pure; level, not edge: called again after every change, `steps` returns w
 done and not yet seen is returned again, which is harmless because every step can be repeated.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.base import Patch, object_size
+from voda.cluster.kubernetes.convergence.desired import (
+    DeleteObject,
+    DeletePods,
+    Desired,
+    DesiredHalt,
+    DesiredRun,
+    DesiredStop,
+    LiftGates,
+    ObservedJob,
+    ReportObstacle,
+    StartUnready,
+    Step,
+    Unregister,
+)
+from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
 from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_taken, leaves_unfinished
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
-from voda.domain.job import Job
 
 KILL_GRACE_S: Final = 1
 """Grace of a pod that is killed: with 0, its name would be free before its kubelet has ended it."""
+KILL_S: Final = 5.0
+"""After this long, a pod that an admin wants killed is gone for the cluster, whatever its kubelet says."""
 FORCE_AFTER_S: Final = 30.0
 """After a pod's grace is over on a node that does not answer, its name is taken from it."""
-
-
-class DesiredRun(Struct, frozen=True):
-    """The job is to run; worker i on nodes[i], which is empty while no action has named a node."""
-
-    nodes: tuple[str, ...]
-
-
-class DesiredHalt(Struct, frozen=True):
-    """The job is to have no pods, and keep its object."""
-
-    is_kill: bool = False
-    """Whether its pods have no time left for a checkpoint."""
-
-
-class DesiredStop(Struct, frozen=True):
-    """The job is over for the log."""
-
-    is_unwanted: bool
-    """Whether its object is to go too: it was canceled."""
-
-
-Desired = DesiredRun | DesiredHalt | DesiredStop
-
-
-class ObservedJob(Struct, frozen=True, kw_only=True):
-    """What there is of a job."""
-
-    job_id: str
-    job: Job | None
-    """As the log has it; None: it is not live."""
-    kube_job: KubeJob | None
-    workers: Mapping[str, Pod]
-    """Its worker pods by key."""
-    indices: Mapping[str, int]
-    """key -> replica index, of the workers."""
-    pods: Mapping[str, Pod]
-    """All pods of its object, launchers too."""
-    dead_nodes: Mapping[str, bool]
-    """Nodes of its pods that do not answer; True: the node is gone altogether."""
-    now: float
-    obstacle: str = ""
-    """Why new pods of it would be made in vain, one sentence; empty: they would not."""
-
-
-class DeleteObject(Struct, frozen=True):
-    """Delete the job object, and by that all it owns."""
-
-
-class Unregister(Struct, frozen=True):
-    """Record that the object is to be replaced: before it is deleted, so that its absence does not cancel the job."""
-
-    reason: str = ""
-    """Why, one sentence; empty: its pods say so."""
-
-
-class DeletePods(Struct, frozen=True):
-    """Delete pods; their successors come under the same names, if the job object asks for them."""
-
-    keys: tuple[str, ...]
-    why: Literal["misplaced", "ungated", "left over", "ended", "lost", "overdue"]
-    """Where it is "lost", they are deleted at once, though the node cannot confirm it."""
-
-
-class LiftGates(Struct, frozen=True):
-    """Let kube-scheduler bind pods to their nodes, all or none."""
-
-    nodes: Mapping[str, str]
-    """key -> node."""
-    replicas: int = 0
-    """How many there will be, where they are to know it; 0: they need not."""
-
-
-class StartUnready(Struct, frozen=True):
-    """Make an object that was adopted ready, and start it, in one patch."""
-
-    replicas: int
-
-
-class ReportObstacle(Struct, frozen=True):
-    """Say why the job does not start; nothing else can be done."""
-
-    reason: str
-
-
-Step = Patch | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     """Return what can be done now, in this order; empty when all is as desired or something has to be awaited."""
     match desired:
         case DesiredRun(nodes):
-            todo = _run(nodes, at)
+            todo = iter(()) if at.job is not None and at.job.has_lost_run else _run(nodes, at)
         case DesiredHalt(is_kill):
             todo = chain(_halt(at), _overdue(at)) if is_kill else _halt(at)
-        case DesiredStop(is_unwanted):
-            todo = _stop(at, is_unwanted=is_unwanted)
-    return (*_forced(at), *todo)
+        case DesiredStop(is_unwanted, is_kill):
+            stop = tuple(_stop(at, is_unwanted=is_unwanted))
+            todo = chain(_forced(at, after_s=KILL_S), stop, _overdue(at, stop)) if is_kill else iter(stop)
+    return (*_forced(at), *_slow(at), *todo)
 
 
 def to_untrack(pods: Iterable[Pod]) -> Sequence[Pod]:
@@ -170,11 +101,23 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     elif kube_job.kind.replicas(kube_job.object) == object_size(kube_job.kind, kube_job.object, len(nodes)):
         yield from _settle(nodes, at, kube_job)
     elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
-        yield kube_job.kind.resize_patch(kube_job.object, len(nodes))
+        yield from _resize(len(nodes), at, kube_job)
         yield from _settle(nodes, at, kube_job)
     else:
         # Its programs were started with other bounds: once its pods are gone it starts anew.
         yield kube_job.kind.suspend_patch()
+
+
+def _resize(size: int, at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
+    kind, now = kube_job.kind, kube_job.kind.replicas(kube_job.object)
+    if size >= now or not kind.kind.has_lasting_success:
+        yield kind.resize_patch(kube_job.object, size)
+        return
+    # Shrunk below a replica, a Job forgets that it is done, and runs it again once it grows.
+    done = {at.indices[key] for key in at.indices if has_succeeded(kube_job.object, at.workers[key])}
+    least = 1 + max(kube_job.done_indices | done, default=-1)
+    if (kept := max(size, least)) < now:
+        yield replace(kind.resize_patch(kube_job.object, kept), if_unchanged=True)
 
 
 def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -239,7 +182,7 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         yield DeletePods(misplaced, "misplaced")
     if ungated:
         yield DeletePods(ungated, "ungated")
-    pending = {key: node for key, node in desired.items() if _is_to_be_placed(at.workers[key])}
+    pending = {key: node for key, node in desired.items() if _is_to_be_placed(at.workers[key], at, at.indices[key])}
     together = kube_job.starts_together
     settled = [
         key
@@ -247,6 +190,9 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         if at.workers[key].placed_on == node and (at.workers[key].is_active or not together)
     ]
     ready = {at.indices[key] for key in (*pending, *settled)} | kube_job.done_indices
+    if settled and not together and kube_job.kind.replaces_failed_pods:
+        # Its controller pauses before it makes their successors.
+        ready.update(index for key, index in at.indices.items() if _has_failed(at.workers[key]))
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
     if pending and together and kube_job.done_indices:
         # They would wait for those that are done.
@@ -280,14 +226,25 @@ def _halt(at: ObservedJob) -> Iterator[Step]:
         yield from _left_over(at, of=lambda pod: not _is_kept(pod, kube_job))
 
 
-def _overdue(at: ObservedJob) -> Iterator[Step]:
-    """Yield the deletion of worker pods whose grace is longer than the time that is left."""
-    # Before it is suspended, its operator would make them anew.
-    if at.kube_job is None or at.kube_job.object.is_suspended:
-        until = at.now + KILL_GRACE_S
-        late = tuple(key for key, pod in at.workers.items() if pod.leaves_at > until and not pod.is_over)
-        if late:
-            yield DeletePods(late, "overdue")
+def _overdue(at: ObservedJob, before: Sequence[Step] = ()) -> Iterator[Step]:
+    """Yield the deletion of pods whose grace is longer than the time that is left; `before` is done by then."""
+    kube_job, pods = at.kube_job, {**at.pods, **at.workers}
+    if kube_job is not None and not kube_job.object.is_suspended and not kube_job.object.metadata.deletion_timestamp:
+        # Before it is suspended or deleted, its operator would make them anew. Once it is gone, nothing says whose the
+        # launchers are: they go with it.
+        pods = {key: pod for key, pod in at.pods.items() if key not in at.workers and DeleteObject() in before}
+    until = at.now + KILL_GRACE_S
+    late = tuple(key for key, pod in pods.items() if pod.leaves_at > until and not pod.is_over)
+    if late:
+        yield DeletePods(late, "overdue")
+
+
+def _slow(at: ObservedJob) -> Iterator[Step]:
+    """Yield the deletion of pods that leave with more grace than counts, whoever deleted them."""
+    pods, most_s = {**at.pods, **at.workers}, max(KILL_GRACE_S, at.most_grace_s)
+    slow = tuple(key for key, pod in pods.items() if pod.metadata.deletion_grace_period_seconds > most_s)
+    if slow:
+        yield DeletePods(slow, "slow")
 
 
 def _stop(at: ObservedJob, *, is_unwanted: bool) -> Iterator[Step]:
@@ -305,11 +262,11 @@ def _left_over(at: ObservedJob, of: Callable[[Pod], bool] = lambda pod: True) ->
         yield DeletePods(left, "left over")
 
 
-def _forced(at: ObservedJob) -> Iterator[Step]:
-    """Yield the deletion of pods whose end no kubelet will confirm."""
+def _forced(at: ObservedJob, *, after_s: float = math.inf) -> Iterator[Step]:
+    """Yield the deletion of pods whose end no kubelet will confirm, or has not confirmed so long after their grace."""
     # A launcher that has ended stays: without it, its operator would not know how the job ended, and start it again.
     held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
-    lost = tuple(key for key, pod in held.items() if _is_lost(pod, at))
+    lost = tuple(key for key, pod in held.items() if _is_lost(pod, at) or at.now >= pod.leaves_at + after_s)
     if lost:
         yield DeletePods(lost, "lost")
 
@@ -374,6 +331,7 @@ def _is_elsewhere(pod: Pod, node: str) -> bool:
     return well_known.GATE not in pod.gates and pod.placed_on != node and pod.is_active
 
 
-def _is_to_be_placed(pod: Pod) -> bool:
-    # Gates of others are theirs to lift.
-    return {*pod.gates} == {well_known.GATE} and pod.is_active
+def _is_to_be_placed(pod: Pod, at: ObservedJob, index: int) -> bool:
+    # The successor of a worker whose loss the log is about to have; gates of others are theirs to lift.
+    is_second = at.job is not None and not at.job.spec.is_restartable and index in at.job.workers
+    return {*pod.gates} == {well_known.GATE} and pod.is_active and not is_second

@@ -36,6 +36,8 @@ class Patch(Struct, frozen=True, kw_only=True):
     """scale, or empty for the object itself."""
     is_of_child: bool = False
     """Whether it changes not the object, but the Job that its controller made of it."""
+    if_unchanged: bool = False
+    """Whether it is refused (Conflict) where what it changes is another than was seen."""
     is_of_trainjob: bool = False
     """Whether it changes the TrainJob that the object was made of, where there is one."""
 
@@ -204,6 +206,8 @@ class JobKind:
             template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
             roles[role]["template"] = gated(template, keeps_scheduler=self.has_fixed_templates and not is_new)
         self._adapt(job, spec, is_new=is_new)
+        if not spec.is_restartable and (is_new or not self.has_fixed_templates):
+            _begin_once(self.kind, job["spec"])
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         """Change what this kind needs besides; most need nothing."""
@@ -237,6 +241,18 @@ def _have_succeeded(kind: JobKind, job: JobObject, pods: Sequence[Pod]) -> bool:
         return any(map(is_launcher, ended))
     ranks = {index(pod) for pod in ended}
     return bool(ranks) and ranks >= set(range(kind.replicas(job)))
+
+
+def _begin_once(kind: type[JobManifest], spec: dict[str, Any]) -> None:
+    """Let the first pod that ends badly, or is lost, be the end of a job."""
+    spec.pop("failurePolicy", None)
+    for role in role_mappings(kind, spec).values():
+        holder = role if kind.replica_specs else role["template"]["spec"]
+        holder["restartPolicy"] = "Never"
+        limited = _run_policy(kind, spec) if kind.run_policy_field else role
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"):
+            limited.pop(name, None)
+        limited["backoffLimit"] = 0
 
 
 def _run_policy(kind: type[JobManifest], spec: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest, role_mappings
 from voda.kinds.pod_template import MOST_GPUS, PodClaim
 from voda.kubernetes_client.paths import api_path
+from voda.manifests.parse import DEVICE_CLASS
 from voda.manifests.replicas import is_gpu_count
 
 _LONGEST_NAME: Final = 253
@@ -30,7 +31,7 @@ def replica_claims(kind: type[JobManifest], job: JobObject) -> Sequence[PodClaim
 def claim_gpus(kind: type[JobManifest], job: dict[str, Any], spec: JobSpec) -> None:
     """Let the replicas of a new object claim their GPUs, where its manifest names a device class."""
     annotations, roles = job["metadata"]["annotations"], role_mappings(kind, job["spec"])
-    if device_class := annotations.get(well_known.DEVICE_CLASS):
+    if device_class := annotations.get(DEVICE_CLASS):
         annotations[well_known.GPUS_CLAIMED] = str(spec.gpus_per_replica)
         name = _template_name(spec.name or spec.job_id, device_class, spec.gpus_per_replica)
         for role in roles.keys() & set(kind.placed_roles):
@@ -44,22 +45,23 @@ def owner_reference(api_version: str, kind: str, meta: ObjectMeta) -> dict[str, 
 
 def gpu_claim_template(owner: Mapping[str, Any], meta: ObjectMeta) -> Sequence[tuple[str, dict[str, Any]]]:
     """Return (collection, template) for the replicas of an object that voda made to claim GPUs; empty for others."""
-    device_class, gpus = meta.annotations.get(well_known.DEVICE_CLASS, ""), _gpus_claimed(meta)
+    device_class, gpus = meta.annotations.get(DEVICE_CLASS, ""), _gpus_claimed(meta)
     if not device_class or not gpus:
         return ()
+    template = claim_template(meta.name, meta.namespace, device_class, gpus)
+    template["metadata"] |= {"labels": {well_known.MANAGED: "true"}, "ownerReferences": [owner]}
+    return ((api_path("resource.k8s.io/v1", "resourceclaimtemplates", meta.namespace), template),)
+
+
+def claim_template(job: str, namespace: str, device_class: str, gpus: int) -> dict[str, Any]:
+    """Return the template by which replicas of a job claim so many GPUs."""
     request = {"name": "gpus", "exactly": {"deviceClassName": device_class, "count": gpus}}
-    template = {
+    return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {
-            "name": _template_name(meta.name, device_class, gpus),
-            "namespace": meta.namespace,
-            "labels": {well_known.MANAGED: "true"},
-            "ownerReferences": [owner],
-        },
+        "metadata": {"name": _template_name(job, device_class, gpus), "namespace": namespace},
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
-    return ((api_path("resource.k8s.io/v1", "resourceclaimtemplates", meta.namespace), template),)
 
 
 def _gpus_claimed(meta: ObjectMeta) -> int:

@@ -1,9 +1,10 @@
-"""Indexed Job of batch/v1: the Job controller of Kubernetes makes its pods. Pure.
+"""Job of batch/v1: the Job controller of Kubernetes makes its pods. Pure.
 
-Rules: parallelism and completions change together, so that the highest indices come and go and all others run on; a
-Job that exists keeps its containers and its policies, so that those of a user's own must be as he needs them, and what
-voda tells its pods comes by annotations. Agents of torchrun all start together, each knowing its rank, which is its
-index, and how many there are: the annotation of a pod says it, as no template can.
+Rules: one that voda makes is Indexed, and one of a user's own that is not has one pod; parallelism and completions
+change together, so that the highest indices come and go and all others run on; a Job that exists keeps its containers
+and its policies, so that those of a user's own must be as he needs them, and what voda tells its pods comes by
+annotations. Agents of torchrun all start together, each knowing its rank, which is its index, and how many there are:
+the annotation of a pod says it, as no template can.
 """
 
 from collections.abc import Collection, Sequence
@@ -101,25 +102,36 @@ def note_start(job: dict[str, Any], kind: type[JobManifest]) -> None:
 def complete(job: dict[str, Any], spec: JobSpec) -> None:
     """Add what a Job can only be made with; what the user wrote stays."""
     body = job["spec"]
+    body["completionMode"] = "Indexed"
     for name in _OF_SERVER:
         body.pop(name, None)
     labels = (body["template"].get("metadata") or {}).get("labels") or {}
     for name in well_known.GENERATED_LABELS & labels.keys():
         del labels[name]
     pod = body["template"]["spec"]
+    has_agents = runs_agents(msgspec.convert(job, IndexedJob))
     if pod.setdefault("restartPolicy", "Never") == "Never":
         body.setdefault("podFailurePolicy", _IGNORE_DISRUPTIONS)
-    if runs_agents(msgspec.convert(job, IndexedJob)):
+        _pause_by_index(body, has_agents=has_agents)
+    if has_agents:
         _make_elastic(body, spec)
+
+
+def _pause_by_index(body: dict[str, Any], *, has_agents: bool) -> None:
+    """Let a failure hold back the successor of its own index alone, and no growth; as many as before fail the job."""
+    if "backoffLimitPerIndex" in body:
+        return
+    limit = body.get("backoffLimit", DEFAULT_BACKOFF_LIMIT)
+    if not has_agents:
+        body["backoffLimit"] = limit
+    # Under torchrun all others fail with replica 0, which is one failure of each and not as many of the job.
+    body |= {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
 
 
 def _make_elastic(body: dict[str, Any], spec: JobSpec) -> None:
     """Let replicas under torchrun meet, whose number is written on their pods before they start."""
     body.setdefault("successPolicy", _INDEX_0_ENDS)
     pod = body["template"]["spec"]
-    if "backoffLimit" not in body and pod["restartPolicy"] == "Never" and "backoffLimitPerIndex" not in body:
-        # With replica 0 all others fail, which is one failure of each and not as many of the job.
-        body |= {"backoffLimitPerIndex": DEFAULT_BACKOFF_LIMIT, "maxFailedIndexes": 0}
     name = spec.name or spec.job_id
     service = pod.setdefault("subdomain", name)
     variables = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, limit, lost
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, is_over_limit, limit, lost
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
@@ -33,8 +33,8 @@ class _AnyMPIJob(JobKind):
         return "Worker" in job.spec.roles(self.kind.replica_specs)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Return the launchers: only their end is the job's."""
-        return [pod for pod in pods if is_launcher(pod)]
+        """Return the launchers, as only their end is the job's, and workers that went beyond their own limits."""
+        return [pod for pod in pods if is_launcher(pod) or is_over_limit(pod)]
 
 
 class MPIJobV2(_AnyMPIJob):
@@ -64,6 +64,9 @@ class MPIJobV1(_AnyMPIJob):
         launchers = [pod for pod in pods if is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:
             return any(lost(pod) for pod in launchers)
+        if any(map(is_over_limit, pods)):
+            # It would be evicted again.
+            return False
         if failed.reason.removeprefix(self.name) in _LOST:
             return True
         roles = job.status.replica_statuses

@@ -9,16 +9,27 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from voda.backoff import delay_s
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, Terminated
+from voda.cluster.kubernetes.container_status import Terminated
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 from voda.programs.last_words import LastWords, last_words
 
 _REPLICA: Final = re.compile(r"-(?:worker|master)-(0|[1-9][0-9]{0,5})")
 _REPLICA_OF_JOB: Final = re.compile(r"-(0|[1-9][0-9]{0,5})-[a-z0-9]{5}")
-OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
-"""Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
+_ONLY: Final = re.compile(r"-[a-z0-9]{5}")
+"""Of a Job without numbers, which has one pod."""
+EVICTED: Final = "Evicted"
+OWN_FAULT: Final = frozenset({"", "DeadlineExceeded", EVICTED})
+"""Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's.
+
+A kubelet that evicts pods because its node lacks something marks them as disrupted; without that mark, a pod used more
+local storage than its own limits allow.
+"""
 DISRUPTED: Final = "DisruptionTarget"
+_FIRST_RESTART_S: Final = 1.0
+_LONGEST_RESTART_S: Final = 300.0
 _MOST_MESSAGE_BYTES: Final = 2_048
 """Of the end of a log that a kubelet keeps as a termination message."""
 
@@ -36,10 +47,14 @@ def index(pod: Pod) -> int | None:
 
     The pod alone is enough, so this works for pods that outlive their job object too.
     """
-    job_name, name = _made_by(pod), pod.metadata.name
-    pattern = _REPLICA if well_known.OPERATOR_JOB_NAME in pod.metadata.labels else _REPLICA_OF_JOB
-    found = pattern.fullmatch(name, len(job_name)) if name.startswith(job_name) else None
-    return int(found[1]) + _first_index(pod) if found is not None else None
+    job_name, name, labels = _made_by(pod), pod.metadata.name, pod.metadata.labels
+    if not name.startswith(job_name):
+        return None
+    of_operator = well_known.OPERATOR_JOB_NAME in labels
+    if found := (_REPLICA if of_operator else _REPLICA_OF_JOB).fullmatch(name, len(job_name)):
+        return int(found[1]) + _first_index(pod)
+    is_only = not of_operator and well_known.JOBSET_NAME not in labels and _ONLY.fullmatch(name, len(job_name))
+    return 0 if is_only else None
 
 
 def _made_by(pod: Pod) -> str:
@@ -64,11 +79,17 @@ def leaves_unfinished(pod: Pod) -> bool:
     """Return whether a pod's deletion was requested while its program still ran, as far as that is known."""
     if not pod.is_leaving or not pod.is_over:
         return pod.is_leaving
-    ends = (each.state.terminated for each in pod.status.container_statuses)
-    ended = max((end.finished_at for end in ends if end is not None), default="")
     # Times are of whole seconds, and a program may end at once.
     requested_at = pod.leaves_at - pod.metadata.deletion_grace_period_seconds
-    return not ended or datetime.fromisoformat(ended).timestamp() >= requested_at
+    ended = ended_at(pod)
+    return ended is None or ended >= requested_at
+
+
+def ended_at(pod: Pod) -> float | None:
+    """Return when the last container of a pod ended, seconds since the epoch; None: none has, as far as is known."""
+    ends = (each.state.terminated for each in pod.status.container_statuses)
+    ended = max((end.finished_at for end in ends if end is not None), default="")
+    return datetime.fromisoformat(ended).timestamp() if ended else None
 
 
 def has_succeeded(job: JobObject, pod: Pod) -> bool:
@@ -89,13 +110,18 @@ def _first_index(pod: Pod) -> int:
 
 
 def lost(pod: Pod) -> str:
-    """Return why a pod ended without its program's fault, in one word such as Evicted; empty where it did not."""
+    """Return why a pod ended without its program's fault, in one word; empty where it did not."""
     if pod.status.phase != "Failed":
         return ""
     for condition in pod.status.conditions:
         if condition.type == DISRUPTED and condition.status == "True":
             return condition.reason or DISRUPTED
     return "" if pod.status.reason in OWN_FAULT else pod.status.reason
+
+
+def is_over_limit(pod: Pod) -> bool:
+    """Return whether a kubelet evicted a pod that used more than its own limits allow."""
+    return pod.status.phase == "Failed" and pod.status.reason == EVICTED and not lost(pod)
 
 
 def is_past_deadline(condition: KubeCondition) -> bool:
@@ -113,10 +139,22 @@ def limit(kind: str, condition: KubeCondition) -> str:
     return ""
 
 
+def most_failures(job: JobObject) -> int:
+    """Return how often workers of a job may fail by themselves, and it goes on."""
+    if well_known.ONE_TRY in job.metadata.annotations:
+        return 0
+    asked = job.spec.run_policy.backoff_limit
+    return DEFAULT_BACKOFF_LIMIT if asked is None else asked
+
+
+def restart_in_s(failures: int) -> float:
+    """Return the pause in seconds before workers are made anew that failed so often by themselves."""
+    return delay_s(failures, first_s=_FIRST_RESTART_S, longest_s=_LONGEST_RESTART_S)
+
+
 def exhausted(job: JobObject, failures: int) -> str:
     """Return why a job whose workers failed by themselves that often has failed for good; empty while it may go on."""
-    asked = job.spec.run_policy.backoff_limit
-    most = DEFAULT_BACKOFF_LIMIT if asked is None else asked
+    most = most_failures(job)
     if failures <= most:
         return ""
     times = "once" if failures == 1 else f"{failures} times"
@@ -131,7 +169,12 @@ def last_failure(pods: Iterable[Pod]) -> str:
         (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
         key=lambda pod: (not _is_echo(pod), pod.metadata.creation_timestamp, pod.metadata.name),
     )
-    return _how(failed[-1]) if failed else ""
+    return " ".join(_how(failed[-1])) if failed else ""
+
+
+def failure_of(pods: Iterable[Pod]) -> tuple[str, str]:
+    """Return the one of these pods that failed first of all, by name, and how it ended; see `last_failure`."""
+    return _how(min(pods, key=lambda pod: (_is_echo(pod), pod.metadata.name)))
 
 
 def reason(kind: str, condition: KubeCondition, pods: Sequence[Pod]) -> str:
@@ -142,19 +185,20 @@ def reason(kind: str, condition: KubeCondition, pods: Sequence[Pod]) -> str:
     return how or why or f"its operator calls the {kind} failed and gives no reason"
 
 
-def _how(pod: Pod) -> str:
-    name = pod.metadata.name
+def _how(pod: Pod) -> tuple[str, str]:
+    """Return the name of a pod that failed, and how it ended: `ended with exit code 3 (OOMKilled)`."""
+    name, ended = pod.metadata.name, _terminated(pod)
     if cause := lost(pod):
-        return _joined(f"{name} was lost ({cause})", pod.status.message)
-    ended = _terminated(pod)
-    if ended is None:
-        return _joined(f"{name} failed ({pod.status.reason or 'no reason given'})", pod.status.message)
+        return name, _joined(f"was lost ({cause})", pod.status.message)
+    if ended is None or pod.status.reason:
+        # Its kubelet says more than the exit code of a container that it killed.
+        return name, _joined(f"failed ({pod.status.reason or 'no reason given'})", pod.status.message)
     said = _said(ended)
     code = ended.exit_code if said.exit_code is None else said.exit_code
-    what = f"{name} ended with exit code {code}" if code >= 0 else f"{name} was killed by signal {-code}"
+    what = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
     if ended.reason and ended.reason != "Error":
         what += f" ({ended.reason})"
-    return _joined(what, said.text())
+    return name, _joined(what, said.text())
 
 
 def _terminated(pod: Pod) -> Terminated | None:

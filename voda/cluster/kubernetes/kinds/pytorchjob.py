@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
+from voda.cluster.kubernetes.kinds.operator_pods import is_over_limit, is_taken, last_failure, lost
 from voda.cluster.kubernetes.kinds.torch_agents import for_agents
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
+from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.base import JobManifest, role_mappings
 from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S
 from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds
@@ -51,6 +53,19 @@ class PyTorchJobV1(JobKind):
             return Patch(body={"spec": body})
         return Patch(body={"metadata": {"annotations": bounds_note(body["elasticPolicy"])}, "spec": body})
 
+    def end(self, job: JobObject, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
+        """See JobKind; ExitCode stands for Never, and has no exit code of a pod that went beyond its own limits."""
+        own = [pod for pod in pods if pod.status.phase == "Failed" and job.owns(pod) and not lost(pod)]
+        if well_known.ONE_TRY in job.metadata.annotations:
+            failed = [pod for pod in own if not is_taken(pod)]
+        else:
+            roles = job.spec.roles(self.kind.replica_specs).values()
+            is_by_code = any(role.restart_policy == "ExitCode" for role in roles)
+            failed = [pod for pod in own if is_by_code and is_over_limit(pod)]
+        if failed:
+            return JobFailed(job_id=job_id, reason=last_failure(failed))
+        return super().end(job, pods, job_id)
+
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         body = job["spec"]
         if "nprocPerNode" in body:
@@ -61,8 +76,9 @@ class PyTorchJobV1(JobKind):
                 roles[role]["template"] = for_agents(roles[role]["template"])
             if roles.get(role, {}).get("restartPolicy") == "Never":
                 # A pod that is deleted while it runs counts as failed, which with Never would end a job for a
-                # migration; a program that fails by itself ends the job with ExitCode too.
+                # migration; a program that fails by itself ends the job all the same (`end`).
                 roles[role]["restartPolicy"] = "ExitCode"
+                job["metadata"].setdefault("annotations", {})[well_known.ONE_TRY] = "true"
         if spec.is_elastic or "elasticPolicy" in body:
             asked = sum(roles[role].get("replicas", 1) for role in self.kind.placed_roles if role in roles)
             body["elasticPolicy"] = _elastic(body.get("elasticPolicy", {}), spec, roles, asked)

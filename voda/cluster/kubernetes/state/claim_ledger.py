@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from voda.cluster.kubernetes.device_objects import DeviceCapacity, PublishedDevice, ResourceClaim
-from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuDevice
+from voda.kinds.quantities import milli
 
 PoolId = tuple[str, str]
 """Driver and name."""
@@ -48,6 +48,8 @@ class LedgerGpu(Struct, frozen=True, kw_only=True):
     compute: int
     """What it has of compute, in thousandths of whatever its driver counts; 0: its driver does not count it."""
     memory_mib: int
+    is_closed: bool = False
+    """Whether a taint keeps it from being allocated."""
 
     @property
     def is_for_pods(self) -> bool:
@@ -203,7 +205,7 @@ class ClaimLedger:
 
     def obstacle(self, gpu: LedgerGpu) -> str:
         """Return why voda chooses a GPU for nobody, the end of a sentence; empty: it does."""
-        if gpu.device.is_closed:
+        if gpu.is_closed:
             return "tainted"
         if gpu.device.consumes_counters:
             # Whether it can be allocated depends on other partitions, which accounts do not know of.
@@ -220,14 +222,23 @@ class ClaimLedger:
         return (gpu for pool in self._pools.values() for gpu in pool.values())
 
 
-def ledger_gpu(pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames) -> LedgerGpu | None:
+def ledger_gpu(
+    pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames, *, is_closed: bool
+) -> LedgerGpu | None:
     """Return a device as a GPU; None where claims do not share it, or it has neither of the capacities."""
     if not device.allow_multiple_allocations:
         return None
     compute, memory = (_capacity(pool[0], device, name) for name in (names.compute, names.memory))
     if not compute and not memory:
         return None
-    return LedgerGpu(id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI)
+    return LedgerGpu(
+        id=(*pool, device.name),
+        node=node,
+        device=device,
+        compute=compute,
+        memory_mib=memory // MIB_MILLI,
+        is_closed=is_closed,
+    )
 
 
 def named(driver: str, values: Mapping[str, T], name: str) -> T | None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice, ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.quantities import milli
 from voda.cluster.kubernetes.state.claim_ledger import (
     MIB_MILLI,
     CapacityNames,
@@ -25,6 +24,7 @@ from voda.cluster.kubernetes.state.claim_ledger import (
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuRequest, Gpus, total
 from voda.kinds.pod_template import Quantity
+from voda.kinds.quantities import milli
 
 WHOLE: Final = GpuRequest(devices=Gpus(1))
 _MOST_DEVICES: Final = 128

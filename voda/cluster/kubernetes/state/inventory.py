@@ -7,27 +7,34 @@ is gone leaves nothing behind, because where machines come and go none has the n
 """
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, is_over_limit
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.quantities import pod_requests
-from voda.cluster.kubernetes.state.devices import DeviceStock
+from voda.cluster.kubernetes.state.devices import DeviceStock, devices_for_plans
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
-from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, holders, object_key, worker_of
-from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
+from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, holders, object_key, owner_key, worker_of
+from voda.cluster.kubernetes.state.nodes import NONE_TAKEN, PoolRule, as_node, is_ready, offered_milli, pool_of
 from voda.cluster.kubernetes.state.sharing_pods import GatedPods, GpuPods
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
-from voda.domain.node import Node
+from voda.domain.node import PODS, Node
+from voda.kinds.quantities import pod_requests
 
 _log = logging.getLogger(__name__)
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 _NOWHERE: Final[Mapping[int, str]] = {}
+
+_MOST_OVER: Final = 1_000
+"""Pods that went beyond their limits: more do not go between two looks."""
 
 
 class Inventory:
@@ -46,7 +53,7 @@ class Inventory:
         adopted: Callable[[str], str | None] = lambda uid: None,
     ) -> None:
         self.job = job
-        self.stock = NodeStock(rule, self._pool_of_worker)
+        self.stock = NodeStock(rule, self._pool_of_worker, partial(_job_of_launcher, self))
         self.sharing = GpuPods(rule.share_resources)
         self.claiming = GatedPods()
         self.dirty_jobs: set[str] = set()
@@ -58,6 +65,8 @@ class Inventory:
         """uid -> job object."""
         self._pods: dict[str, Pod] = {}
         self.pods_by_key: Mapping[str, Pod] = self._pods
+        self.over_limits: dict[str, Pod] = {}
+        """uid -> the last of a pod that has gone, of those that went beyond their own limits; the newest few."""
         self._owners = PodOwners(self.logged_job)
         self._gpu_nodes: dict[str, Mapping[int, str]] = {}
 
@@ -72,6 +81,8 @@ class Inventory:
         if before is not None and now is not None and is_older(now.metadata, before.metadata):
             return
         if before is not None:
+            if (now is None or now.metadata.uid != before.metadata.uid) and is_over_limit(before):
+                self.over_limits = {**dict([*self.over_limits.items()][-_MOST_OVER:]), before.metadata.uid: before}
             del self._pods[key]
             self.stock.drop_pod(key, before)
             self._owners.drop(key, before)
@@ -84,11 +95,17 @@ class Inventory:
         self._touch(job_id for pod in (before, now) if pod is not None and (job_id := self._job_of(pod)))
 
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
+        before = self.objects.get(uid)
         jobs = self._index.put(uid, kind, now)
         if not jobs and (job_id := self._adopted(uid)) is not None:
             # Its start will write the id on it.
             jobs = {job_id}
         self._touch(jobs)
+        for key in {each.metadata.key for each in (now, before and before.object) if each is not None}:
+            for pod in self._owners.pods(key).values():
+                if is_launcher(pod) and pod.takes_from:
+                    # Whose launcher a pod is, its object says.
+                    self.stock.touch(pod.takes_from)
 
     def update_pod(self, now: Pod) -> None:
         """Store a pod as the answer to a write has it, where the inventory still has this very pod."""
@@ -184,6 +201,14 @@ class Inventory:
         return "" if job is None else job.spec.pool
 
 
+def _job_of_launcher(inventory: Inventory, pod: Pod) -> str:
+    """Return the id of the job that a pod is the launcher of; empty: it is none."""
+    if not is_launcher(pod) or not (job_id := inventory._job_of(pod)):
+        return ""
+    job = inventory.logged_job(job_id)
+    return job_id if job is not None and object_key(job) == owner_key(pod) else ""
+
+
 def _is_named(found: KubeJob, job: Job | None) -> bool:
     return job is None or found.object.metadata.key == object_key(job)
 
@@ -191,13 +216,19 @@ def _is_named(found: KubeJob, job: Job | None) -> bool:
 class NodeStock:
     """Nodes by name, and what their pods take; all but the workers of a pool's jobs use a node up for plans."""
 
-    def __init__(self, rule: PoolRule, pool_of_worker: Callable[[Pod], str | None]) -> None:
+    def __init__(
+        self,
+        rule: PoolRule,
+        pool_of_worker: Callable[[Pod], str | None],
+        job_of_launcher: Callable[[Pod], str] = lambda pod: "",
+    ) -> None:
         self.rule = rule
         self.nodes: dict[str, NodeObject] = {}
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
-        self.devices = DeviceStock(rule, self._touch_node)
+        self.devices = DeviceStock(rule, self._touch_node, self._touch_all)
         self._pool_of_worker = pool_of_worker
+        self._job_of_launcher = job_of_launcher
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
@@ -227,21 +258,16 @@ class NodeStock:
             return
         self._pods[name][key] = pod
         _touch_if_it_decides(self, name, pod)
-        pool = self.pool_of(name)
-        if not self._takes_some(name, pod):
-            self.dirty.add(name)
-        elif pool is None or self._pool_of_worker(pod) not in (pool, ""):
-            self._touch(name)
+        if self._pool_of_worker(pod) not in (self.pool_of(name), ""):
+            self.touch(name)
 
     def drop_pod(self, key: str, pod: Pod) -> None:
         """Count a pod no more, as it was added."""
         name = pod.takes_from
         if self._pods.get(name, {}).pop(key, None) is not None:
             _touch_if_it_decides(self, name, pod)
-            if key in self._foreign.get(name, ()):
-                self._touch(name)
-            elif not self._takes_some(name, pod):
-                self.dirty.add(name)
+            # Whoever waits for what a worker had is to look again.
+            (self.touch if key in self._foreign.get(name, ()) else self.dirty.add)(name)
             self._forget(name)
 
     def pool_of(self, name: str) -> str | None:
@@ -290,24 +316,25 @@ class NodeStock:
 
     def _node(self, found: NodeObject) -> Node | None:
         name = found.metadata.name
-        devices = self.devices.of(name)
         if (pool := self.pool_of(name)) is None:
             return None
         foreign = {key: pod for key, pod in self.pods_on(name).items() if self._pool_of_worker(pod) not in (pool, "")}
         self._foreign[name] = frozenset(foreign)
-        taken = sum(taken_milli(pod, self.rule.resource) for pod in foreign.values())
-        claimed = sum(gpus for key, gpus in self.devices.holders(name).items() if self._is_foreign(key, foreign))
-        milli = taken + 1000 * claimed
-        return as_node(found, self.rule, foreign_milli=milli, devices=devices, of_workers=pool)
+        taken = Counter({PODS: 1000 * len(foreign)})
+        for pod in foreign.values():
+            taken.update(taken_of_node(pod, self.rule.resource))
+        own = {key for key in self.devices.holders(name) if not self._is_foreign(key, foreign)}
+        taken[self.rule.resource] += 1000 * self.devices.taken_by_others(name, own)
+        devices = devices_for_plans(self.devices, name, own)
+        node = as_node(found, self.rule, taken=taken, devices=devices, of_workers=pool)
+        with_gpus = (pod for pod in foreign.values() if taken_milli(pod, self.rule.resource))
+        launchers = tuple(sorted(filter(None, map(self._job_of_launcher, with_gpus))))
+        return replace(node, launchers=launchers) if node is not None and launchers else node
 
     def _is_foreign(self, claim: str, foreign: Collection[str]) -> bool:
         """Say whether a claim on a node is others'; one whose pod is not there is about to come, or to go."""
         pod = self.devices.claims[claim].pod
         return not pod or pod in foreign
-
-    def _takes_some(self, name: str, pod: Pod) -> bool:
-        """Say whether a pod may take GPUs of its node: without it, the node is the same for plans."""
-        return bool(self.devices.taken(name) or pod.spec.resource_claims or taken_milli(pod, self.rule.resource))
 
     def _forget(self, name: str) -> None:
         if name not in self.nodes and not self._pods.get(name):
@@ -325,10 +352,15 @@ class NodeStock:
             _log.warning("pool=%s is one pool of nodes with %s: %s; dots become dashes", pool, self.rule.label, names)
 
     def _touch_node(self, name: str) -> None:
-        self._touch(name)
+        self.touch(name)
         self._pools = None
 
-    def _touch(self, name: str) -> None:
+    def _touch_all(self) -> None:
+        for name in self.nodes:
+            self.touch(name)
+
+    def touch(self, name: str) -> None:
+        """Look at a node anew."""
         self.dirty.add(name)
         self._cached.pop(name, None)
 
@@ -349,10 +381,19 @@ def _touch_if_it_decides(stock: NodeStock, name: str, pod: Pod) -> None:
 
 
 def taken_milli(pod: Pod, resource: str) -> int:
-    """Return the thousandths of a resource that a pod takes; 0 where they cannot be read, or a claim has them."""
-    if pod.status.extended_resource_claim_status is not None:
-        return 0
+    """Return the thousandths of GPUs, which `resource` counts, that a pod takes; see `taken_of_node`."""
+    return taken_of_node(pod, resource).get(resource, 0)
+
+
+def taken_of_node(pod: Pod, gpu_resource: str) -> Mapping[str, int]:
+    """Return what a pod takes of its node, resource -> thousandths, without GPUs that a claim has.
+
+    Nothing where it cannot be read.
+    """
     try:
-        return pod_requests(pod).get(resource, 0)
+        taken = pod_requests(pod.spec, f"pod {pod.metadata.key}")
     except InvalidInput:
-        return 0
+        return NONE_TAKEN
+    if pod.status.extended_resource_claim_status is not None:
+        taken.pop(gpu_resource, None)
+    return taken

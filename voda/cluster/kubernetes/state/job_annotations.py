@@ -1,11 +1,11 @@
 """Reads a user's job object: whose it is, what it requests, and whether voda may run it.
 
 Rule: pure; anybody who may create objects in the namespace can have written its labels and annotations, and they are
-trusted no further than that.
+trusted no further than that: of the user's name only where admission has compared it with who asked.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +15,14 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.kinds.base import OPERATORS, run_policy_path
+from voda.kinds.base import OPERATORS, FieldWarning, run_policy_path
 from voda.manifests.replicas import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
-"""Annotation or label: for whom the job runs; without it, the name of its namespace."""
+"""Annotation: for whom the job runs, where an admission policy lets nobody write another's name."""
 RECORDED_SPEC: Final = "voda.dev/wishes-taken"
 """Annotation of the job object: which settings of its annotations the log recorded last. The name is released."""
+_USER_PATH: Final = f"metadata.annotations[{USER}]"
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
 BOUND_ANNOTATIONS: Final = {"min_replicas": "voda.dev/min-replicas", "max_replicas": "voda.dev/max-replicas"}
@@ -65,19 +66,31 @@ def foreign_manager(kind: JobKind, job: JobObject) -> str:
     return ""
 
 
-def user_of(meta: ObjectMeta) -> str:
-    """Return the user for whom the job runs, or raise InvalidField for a name that no user can have."""
-    for where, said in (("annotations", meta.annotations), ("labels", meta.labels)):
-        if (user := said.get(USER)) is not None:
-            if not _USER.fullmatch(user):
-                path = f"metadata.{where}[{USER}]"
-                raise InvalidField(
-                    path,
-                    f"{path}: expected 1 to 63 of a-z, 0-9, '.', '_', '-' and '@', beginning and ending with a letter"
-                    f" or digit, got {user[:80]!r}",
-                )
-            return user
-    return meta.namespace
+def user_of(meta: ObjectMeta, *, is_checked: bool) -> str:
+    """Return the user for whom the job runs: the one that its annotation names, else the namespace.
+
+    `is_checked` says whether admission has compared the annotation with who wrote it; it counts for nothing otherwise.
+    InvalidField: no user can have that name.
+    """
+    user = meta.annotations.get(USER) if is_checked else None
+    if user is None:
+        return meta.namespace
+    if not _USER.fullmatch(user):
+        raise InvalidField(
+            _USER_PATH,
+            f"{_USER_PATH}: expected 1 to 63 of a-z, 0-9, '.', '_', '-' and '@', beginning and ending with a letter or"
+            f" digit, got {user[:80]!r}",
+        )
+    return user
+
+
+def user_warnings(meta: ObjectMeta, *, is_checked: bool) -> Iterator[FieldWarning]:
+    """Yield that the name of a user has no effect, where an object has one."""
+    if USER in meta.annotations and not is_checked:
+        yield FieldWarning(
+            field=_USER_PATH,
+            message=f"not believed: the job's user is its namespace, {meta.namespace} (cluster.userPolicy is off)",
+        )
 
 
 def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:

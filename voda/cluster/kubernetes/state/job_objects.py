@@ -10,16 +10,29 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from voda.backoff import delay_s
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import exhausted, index, is_launcher, is_taken, lost
+from voda.cluster.kubernetes.kinds.operator_pods import (
+    ended_at,
+    exhausted,
+    index,
+    is_launcher,
+    is_taken,
+    last_failure,
+    lost,
+)
+from voda.cluster.kubernetes.kinds.success_policy import indices
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference, Pod
-from voda.cluster.kubernetes.state.job_pods import TERMINATED, owner_key
+from voda.cluster.kubernetes.state.job_pods import FAILED_FOR_GOOD, SUCCESS, TERMINATED, Exit, owner_key
 from voda.domain.job import Job, JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.api import Api
 
+_FIRST_BACKOFF_S: Final = 10.0
+_LONGEST_BACKOFF_S: Final = 600.0
+"""Of the Job controller: the pause after a failure, doubled with each one in a row."""
 _UNKNOWN: Final = "Unknown"
 """Why a container ended with code 255 that containerd found dead when it started, as after a reboot of the node."""
 
@@ -34,11 +47,16 @@ class KubeJob(NamedTuple):
 
     @property
     def done_indices(self) -> Set[int]:
-        """Replicas that have succeeded, and get no pod any more.
+        """Replicas that have succeeded or failed for good, and get no pod any more.
 
         The truth about them: `Job.done` is what the log has recorded of it, since plans are made from the log alone.
         """
-        return self._counted_indices - self.object.void
+        return (self._counted_indices - self.object.void) | self.failed_indices
+
+    @property
+    def failed_indices(self) -> Set[int]:
+        """Those of them that have failed for good."""
+        return indices((self.object.child or self.object).status.failed_indexes)
 
     @property
     def _counted_indices(self) -> Set[int]:
@@ -70,6 +88,11 @@ class KubeJob(NamedTuple):
         The program of a pod that others delete may save, and exit with 0. A pod that finished by itself stays with its
         job; where the one of a success is gone, and the log has no success, nobody knows any more: it runs again.
         """
+        if job.evictions_for_limits:
+            return KubeJob(self.kind, replace(self.object, evictions=job.evictions_for_limits))._judged(pods, job)
+        return self._judged(pods, job)
+
+    def _judged(self, pods: Iterable[Pod], job: Job) -> "KubeJob":
         found = self.object
         if not (counted := self._counted_indices) and not found.status.has_succeeded:
             return self
@@ -81,7 +104,8 @@ class KubeJob(NamedTuple):
 
         if "Launcher" in self.kind.kind.role_names:
             launchers = [is_taken(pod) for pod in pods if is_launcher(pod)]
-            return self._voided(frozenset(), is_whole=bool(launchers) and all(launchers))
+            is_gone = self._keeps_pods and job.first_started_at is not None
+            return self._voided(frozenset(), is_whole=all(launchers) if launchers else is_gone)
         void = frozenset(each for each in counted - {*job.done} if is_void(each))
         if not counted:
             return self._voided(void, is_whole=0 not in job.done and is_void(0))
@@ -91,7 +115,9 @@ class KubeJob(NamedTuple):
     @property
     def _keeps_pods(self) -> bool:
         """Whether its operator leaves pods there that have succeeded."""
-        return self.object.spec.run_policy.clean_pod_policy != "All"
+        policy = self.object.spec.run_policy
+        # That of an MPIJob v2beta1 is its launcher's alone.
+        return policy.clean_pod_policy != "All" and policy.ttl_seconds_after_finished is None
 
     def _is_void_without(self, done: Set[int]) -> bool:
         """Say whether the Job can only run on if it is made anew, were these replicas all that succeeded."""
@@ -126,8 +152,14 @@ class KubeJob(NamedTuple):
 
 
 def done_indices(kube_job: KubeJob | None) -> Set[int]:
-    """Return the replicas that a job's Job counts as completed, whatever is left of their pods."""
+    """Return the replicas that a job's Job makes no pod of any more, whatever is left of their pods."""
     return kube_job.done_indices if kube_job is not None else frozenset()
+
+
+def done_exits(kube_job: KubeJob | None) -> Mapping[int, Exit]:
+    """Return replica -> how it ended, of these."""
+    failed = kube_job.failed_indices if kube_job is not None else frozenset[int]()
+    return {index: FAILED_FOR_GOOD if index in failed else SUCCESS for index in done_indices(kube_job)}
 
 
 OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
@@ -248,12 +280,33 @@ def outcome_of(kube_job: KubeJob, pods: Sequence[Pod], job_id: str) -> JobComple
     """Return how a job ended; None while it goes on."""
     if (end := kube_job.kind.end(kube_job.object, pods, job_id)) is not None:
         return end
-    reason = exhausted(kube_job.object, worker_failures(kube_job))
-    return JobFailed(job_id=job_id, reason=reason) if reason else None
+    if not (reason := exhausted(kube_job.object, worker_failures(kube_job))):
+        return None
+    last = last_failure(pod for pod in pods if not lost(pod))
+    return JobFailed(job_id=job_id, reason=f"{reason}; {last}" if last else reason)
+
+
+def failures_in_backoff(kube_job: KubeJob, pods: Iterable[Pod], now: float) -> int:
+    """Return how many pods of a Job failed in a row, while its controller makes none at all for that; 0: it makes some.
+
+    With backoffLimitPerIndex only the index that failed waits.
+    """
+    found = kube_job.object.child or kube_job.object
+    if not kube_job.kind.replaces_failed_pods or found.spec.backoff_limit_per_index is not None:
+        return 0
+    ends = [(at, pod) for pod in pods if found.owns(pod) and (at := ended_at(pod)) is not None]
+    succeeded_at = max((at for at, pod in ends if pod.status.phase == "Succeeded"), default=0.0)
+    failed_at = [at for at, pod in ends if pod.status.phase == "Failed" and at >= succeeded_at]
+    pause_s = delay_s(len(failed_at), first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S) if failed_at else 0.0
+    return len(failed_at) if now < max(failed_at, default=0.0) + pause_s else 0
 
 
 def worker_failures(kube_job: KubeJob) -> int:
-    """Return how many workers of the object failed by themselves so far, as noted on it."""
+    """Return how many workers of the object failed by themselves so far, as noted on it or known to the log."""
+    return max(_noted_failures(kube_job), 0 if kube_job.kind.replaces_failed_pods else kube_job.object.evictions)
+
+
+def _noted_failures(kube_job: KubeJob) -> int:
     text = kube_job.object.metadata.annotations.get(well_known.WORKER_FAILURES, "0")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
@@ -270,5 +323,5 @@ def counted_failures(kube_job: KubeJob, over: Iterable[Pod], there: Iterable[Pod
     if not failed:
         return {}
     # Where one of them fails, those that were started with it fail too.
-    total = worker_failures(kube_job) + (1 if kube_job.starts_together else len(failed))
+    total = _noted_failures(kube_job) + (1 if kube_job.starts_together else len(failed))
     return {well_known.WORKER_FAILURES: str(total), well_known.COUNTED_FAILURES: " ".join(sorted(counted | failed))}

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.operator_pods import DISRUPTED, OWN_FAULT, index, leaves_unfinished, owner_name
+from voda.cluster.kubernetes.kinds.operator_pods import (
+    DISRUPTED,
+    OWN_FAULT,
+    index,
+    is_over_limit,
+    leaves_unfinished,
+    owner_name,
+)
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.nodes import is_ready
 from voda.domain.job import Job
@@ -20,6 +27,9 @@ from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, 
 Exit = tuple[ExitCause, int | None]
 """Cause and exit code; None where there was no code, or it means nothing."""
 SUCCESS: Final[Exit] = ("finished", 0)
+OVER_LIMIT: Final[Exit] = ("failed", None)
+"""Of a worker that its kubelet evicted for its own limits, whatever its operator did with the pod then."""
+FAILED_FOR_GOOD: Final[Exit] = ("failed_for_good", None)
 
 _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
@@ -141,6 +151,8 @@ def exit_cause(
     pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
     if by_others := _external_cause(pod, node):
         return by_others, None
+    if is_over_limit(pod):
+        return OVER_LIMIT
     if pod.is_over and not leaves_unfinished(pod):
         return SUCCESS if pod.status.phase == "Succeeded" else ("failed", exit_code(pod))
     if ended is not None:

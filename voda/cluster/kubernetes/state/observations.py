@@ -4,25 +4,31 @@ Rule: facts follow from the difference between two states, not from single lines
 within a moment are one fact, and what came and went between two looks is none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+
+from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import object_size
+from voda.cluster.kubernetes.kinds.operator_pods import failure_of, is_over_limit, most_failures, restart_in_s
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, worker_facts
+from voda.cluster.kubernetes.state.job_objects import KubeJob, done_exits, outcome_of, worker_failures
+from voda.cluster.kubernetes.state.job_pods import FAILED_FOR_GOOD, Exit, exit_cause, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
+from voda.domain.reasons.requests import ObjectGone
 from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
     JobFailed,
-    NodeChanged,
     NodeJoined,
     NodeLeft,
+    ProgramFailed,
+    WorkerExited,
     WorkerStarted,
+    changed_node,
 )
 
 PoolFact = tuple[str, Notice]
@@ -32,7 +38,7 @@ PoolFact = tuple[str, Notice]
 class Observations:
     """Compares the inventory with what it was at the last look."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, now: Callable[[], float]) -> None:
         self.ends: dict[str, JobCompleted | JobFailed] = {}
         """Live job -> how it ended, as its object says."""
         self.sizes: dict[str, int] = {}
@@ -40,7 +46,10 @@ class Observations:
         self._ends_of_deleted: dict[str, JobCompleted | JobFailed] = {}
         """Job -> how it ended, as its object said before it was deleted; not looked at yet."""
         self._inventory = inventory
+        self._now = now
         self._nodes: dict[str, Node] = {}
+        self._held_back: set[str] = set()
+        """Nodes of which nothing but the room that others leave differs from the last look."""
         self._workers: dict[str, Mapping[int, Pod]] = {}
         """Job id -> the pods that hold its GPUs, by index, at the last look."""
         self._objects: dict[str, str] = {}
@@ -51,6 +60,7 @@ class Observations:
         inventory = self._inventory
         found = {name: inventory.stock.node(name) for name in inventory.stock.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
+        self._held_back.clear()
         self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.jobs_with_workers()}
         self._objects.clear()
         live = inventory.job
@@ -74,16 +84,30 @@ class Observations:
                 self._ends_of_deleted[job_id] = end
 
     def node_facts(self, name: str) -> Sequence[PoolFact]:
+        """Return what changed about a node; of the room that others' pods leave alone, `room_facts` returns that."""
         before, now = self._nodes.get(name), self._inventory.stock.node(name)
-        if now is None:
-            if before is not None:
-                del self._nodes[name]
-                why = "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
-                return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=why))]
-        elif now != before:
+        if before is not None and now is not None and replace(now, room=before.room) == before:
+            (self._held_back.discard if now.room == before.room else self._held_back.add)(name)
+            return []
+        return self._changed_node(name)
+
+    def room_facts(self) -> Sequence[PoolFact]:
+        """Return which nodes have other room than before: pods of others may come and go at any rate."""
+        names, self._held_back = sorted(self._held_back), set()
+        return [fact for name in names for fact in self._changed_node(name)]
+
+    def _changed_node(self, name: str) -> Sequence[PoolFact]:
+        before, now = self._nodes.pop(name, None), self._inventory.stock.node(name)
+        self._held_back.discard(name)
+        if now is not None:
             self._nodes[name] = now
-            return [(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))]
-        return []
+            if now == before:
+                return []
+            return [(now.pool, NodeJoined(node=now) if before is None else changed_node(before, now))]
+        if before is None:
+            return []
+        why = "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
+        return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=why))]
 
     def job_facts(self, job_id: str, desired: Mapping[int, str]) -> Sequence[PoolFact]:
         """Return what changed about a job; of one that is not live, that its last workers went.
@@ -111,7 +135,7 @@ class Observations:
             yield end
         elif end is None and self._was_deleted(job):
             del self._objects[job_id]
-            yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
+            yield JobCancelRequested(job_id=job_id, reason=ObjectGone(object=job.spec.kind))
 
     def _note(self, job: Job) -> JobCompleted | JobFailed | None:
         """Keep how a job ended, or how many replicas it is to have."""
@@ -142,23 +166,62 @@ class Observations:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
         kube_job = self._inventory.object_of(job_id)
-        done = done_indices(kube_job)
+        done = done_exits(kube_job)
         together = kube_job if kube_job is not None and kube_job.starts_together else None
         if kube_job is not None and kube_job.object.is_suspended:
             # Those whose place is the same were ended by voda, not by others: they start anew.
             desired = {i: node for i, node in desired.items() if i in before and before[i].spec.node_name != node}
         exits = {
-            i: SUCCESS if i in done else self._exit(pod, desired.get(i), end, together=together)
+            i: done[i] if i in done else self._exit(pod, desired.get(i), end, together=together)
             for i, pod in gone.items()
         }
+        yield from self._given_up(job_id, kube_job, {*before, *now})
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
         is_now = {index: pod.spec.node_name for index, pod in now.items()}
         restarted = {index for index in gone if is_now.get(index) == was[index]}
         left = {index: node for index, node in is_now.items() if index not in restarted}
-        yield from worker_facts(job_id, was, left, exits)
+        over = {i for i, pod in gone.items() if is_over_limit(self._last(pod))}
+        for fact in worker_facts(job_id, was, left, exits):
+            is_over = isinstance(fact, WorkerExited) and fact.cause == "failed" and not over.isdisjoint(fact.workers)
+            yield replace(fact, is_over_limit=True, retry_at=self._retry_at(job_id, kube_job)) if is_over else fact
+        if end is None and (failed := [pod for i, pod in gone.items() if exits[i][0] == "failed"]):
+            yield from self._failure(job_id, failed, kube_job)
         if restarted:
             yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
+
+    def _failure(self, job_id: str, before: Sequence[Pod], kube_job: KubeJob | None) -> Iterator[ProgramFailed]:
+        """Yield how workers failed by themselves, as they were `before`, unless that is the end of their job."""
+        last = [self._last(pod) for pod in before]
+        replica, reason = failure_of([pod for pod in last if pod.status.phase == "Failed"] or last)
+        if kube_job is None or kube_job.kind.replaces_failed_pods:
+            # Its controller counts the tries.
+            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason)
+        elif (tries := worker_failures(kube_job) + 2) <= (most := most_failures(kube_job.object) + 1):
+            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason, next_try=tries, most_tries=most)
+        elif any(pod.metadata.uid in self._inventory.over_limits for pod in before):
+            # Its operator has deleted it: nothing else will say why.
+            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason)
+
+    def _last(self, pod: Pod) -> Pod:
+        """Return the last that was seen of a pod: as it is now, or went beyond its limits before it went."""
+        now = self._inventory.pods_by_key.get(pod.metadata.key)
+        if now is not None and now.metadata.uid == pod.metadata.uid:
+            return now
+        return self._inventory.over_limits.get(pod.metadata.uid, pod)
+
+    def _retry_at(self, job_id: str, kube_job: KubeJob | None) -> float | None:
+        """Return when a job may start anew of which a worker went beyond its limits; None: its operator says it."""
+        job = self._inventory.job(job_id)
+        if job is None or kube_job is None or kube_job.kind.replaces_failed_pods:
+            return None
+        return self._now() + restart_in_s(job.evictions_for_limits + 1)
+
+    def _given_up(self, job_id: str, kube_job: KubeJob | None, seen: Set[int]) -> Iterator[WorkerExited]:
+        """Yield that replicas failed for good of which the log has only that they failed: their Job says so later."""
+        job = self._inventory.job(job_id)
+        if kube_job is not None and job is not None and (late := kube_job.failed_indices - {*job.done} - seen):
+            yield WorkerExited(job_id=job_id, workers=tuple(sorted(late)), cause=FAILED_FOR_GOOD[0])
 
     def _exits_after_end(self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod]) -> Sequence[PoolFact]:
         """Return which workers of an ended job hold their GPUs no more: the job is charged for them until then."""
@@ -179,7 +242,7 @@ class Observations:
         inventory = self._inventory
         found = exit_cause(
             before,
-            inventory.pods_by_key.get(before.metadata.key),
+            self._last(before),
             node=inventory.stock.nodes.get(before.spec.node_name),
             wanted=wanted,
             ended=end,

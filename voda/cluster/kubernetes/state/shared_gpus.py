@@ -11,9 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from voda.cluster.kubernetes.objects import KubeContainer, NodeObject, Pod
-from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus, request_of_core
+from voda.kinds.quantities import milli
 
 GPUS_OF: Final = "elasticgpu.io/container-"
 """Begins the annotations of a pod that name the GPUs of its containers: elasticgpu.io/container-main: "0,2"."""

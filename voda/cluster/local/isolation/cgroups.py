@@ -86,8 +86,12 @@ class Cgroups(Struct, frozen=True, kw_only=True):
             if each.is_v2 or any(self._limits(limits, controller) for controller in each.controllers):
                 group = each.base / name
                 group.mkdir(exist_ok=True)
-                _write(group, each.settings(limits, self.gpus))
                 made.append(group)
+                try:
+                    _write(group, each.settings(limits, self.gpus))
+                except OSError:
+                    self.remove(name)
+                    raise
         return made
 
     def change(self, name: str, limits: Limits) -> None:
@@ -241,5 +245,7 @@ def _write(group: Path, settings: Iterable[tuple[str, str]]) -> None:
             raise
         try:
             os.write(opened, text.encode())
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (of {text})", str(group / file)) from error
         finally:
             os.close(opened)

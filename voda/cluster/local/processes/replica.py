@@ -127,6 +127,11 @@ class ReplicaProcess:
             for end in self._commands.values():
                 end()
 
+    def kill(self) -> None:
+        """Let its shim kill at once all that the program started; to be called once it was told to end."""
+        if self._pidfd >= 0:
+            send_signal(self._pidfd, shim.KILL)
+
     def close(self) -> None:
         """Stop watching; the replica goes on."""
         self._ended = None
@@ -153,9 +158,11 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         with os.fdopen(os.dup(program), "wb") as file:
             file.write(content)
         os.lseek(program, 0, os.SEEK_SET)
-        # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
-        output = folder.replica(name).open_log()
-        stack.callback(os.close, output)
+        # The shim cuts an output that outgrew its limit, wherever the job has moved it: by a descriptor of its own, as
+        # a program may change the flags and the place of what it shares.
+        output, shared = folder.replica(name).open_log(), folder.replica(name).open_log()
+        for opened in (output, shared):
+            stack.callback(os.close, opened)
         _part_from_earlier_run(output, now)
         pid = os.posix_spawn(
             sys.executable,
@@ -165,7 +172,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, program, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
+                (os.POSIX_SPAWN_DUP2, shared, 2),
             ],
             setsid=True,
             scheduler=SCHEDULER,

@@ -5,9 +5,9 @@ nothing that a user chose is in its own environment, as LD_PRELOAD would be. It 
 starts in milliseconds, and no later voda can break it. Rules: it holds the exclusive lock on FOLDER/lock for its life,
 and starts nothing unless FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into
 blocks reserved at the start (a full disk loses no exit), kills what is left, and only then exits. The program may write
-FOLDER too: only regular files are opened there, and the output, standard output here, is cut without its path. Nothing
-that voda was started with reaches a program of another user. SIGTERM: the same to the ranks of MPI first, then to the
-program's group; after GRACE_S SIGKILL to every descendant.
+FOLDER too: only regular files are opened there, and the output is cut without its path, by standard output: what the
+program prints to is standard error here. SIGTERM: the same to the ranks of MPI first, then to the program's group;
+after GRACE_S, or on KILL, SIGKILL to every descendant.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and whe
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
 SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
 RANK, TELL_RANK = "voda-rank", signal.SIGRTMIN + 7  # name and signal of a process before a rank, see rsh_agent.py
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD, KILL := signal.SIGUSR2})  # the last one: no grace is left
 
 
 def main(words: list[str]) -> int:
@@ -81,9 +81,9 @@ def main(words: list[str]) -> int:
 def program_to_start() -> dict[str, list[str]]:
     """Read from standard input what to start, and close it; name -> words.
 
-    argv; env (NAME=VALUE); folders: the program begins in the first that is there; files (NAME=PATH): variables whose
-    values lie in files of the program's user; cgroups: where it goes before it runs; user: uid, gid and groups, none
-    where it runs as the user who runs this; limits (NUMBER:SOFT:HARD): of resources, for another user's.
+    argv; env (NAME=VALUE); folders: it begins in the first that is there; files (NAME=PATH): variables whose values lie
+    in files of its user; cgroups: where it goes before it runs; user: uid, gid and groups, none where it runs as the
+    user who runs this; limits (NUMBER:SOFT:HARD): of resources, for another user's.
     """
     with open(0, "rb", closefd=False) as file:
         words = [os.fsdecode(word) for word in file.read().split(b"\0")]
@@ -102,6 +102,7 @@ def start(program: dict[str, list[str]]) -> tuple[int, int]:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
+        os.dup2(2, OUTPUT)  # another open file: the program may change its flags, and where it writes
         become(program, write_end, parent)
     os.close(write_end)
     with suppress(OSError):  # nothing waits for it to begin: once it is its user's, that user can stop it
@@ -275,8 +276,8 @@ def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) 
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
         pause_s = min(LONGEST_PAUSE_S / (4 if was_told else 1), 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
         received = signal.sigtimedwait(SIGNALS, min(pause_s, max(SHORTEST_PAUSE_S, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
-        if received and received.si_signo == signal.SIGTERM and not was_told:
-            was_told, kill_at = True, time.monotonic() + grace_s  # noqa: TID251 - stands alone
+        if received and (received.si_signo == KILL or (received.si_signo == signal.SIGTERM and not was_told)):
+            was_told, kill_at = True, time.monotonic() + (0 if received.si_signo == KILL else grace_s)  # noqa: TID251
         is_passed_on = is_passed_on or (was_told and tell(pid))
         if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             if problem is None and not was_told:
@@ -350,8 +351,7 @@ def write_exit(folder: str, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(path, os.path.join(folder, "exit.json"))
-    os.fsync(opened := os.open(folder, os.O_RDONLY))
-    os.close(opened)
+    os.fsync(os.open(folder, os.O_RDONLY))
 
 
 def replace(folder: str, name: str, content: bytes) -> None:

@@ -5,7 +5,7 @@ Rule: only gaps of nats-py are filled here, and its errors put into voda's words
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import ParseResult
 
@@ -18,6 +18,7 @@ from voda.domain.errors import (
     ChangedMeanwhile,
     InvalidInput,
     NotALog,
+    NotFound,
     StoreNotWritable,
     StoreUnavailable,
     VodaError,
@@ -32,23 +33,15 @@ class SingleConnectionClient(Client):
 
     Args:
         is_secret: see AbortableTransport.
-        on_lost: called once a connection that was made has ended.
     """
 
-    def __init__(self, *, is_secret: bool, on_lost: Callable[[], None]) -> None:
+    def __init__(self, *, is_secret: bool) -> None:
         super().__init__()
         # nats-py's own transport waits for ever for a frozen server to read.
         self._transport: AbortableTransport = AbortableTransport(is_secret=is_secret)
-        self._on_lost = on_lost
-        self._was_connected = False
-
-    async def _process_connect_init(self) -> None:
-        await super()._process_connect_init()
-        self._was_connected = True
 
     def end(self) -> None:
         """End the connection, or the attempt to make one, at once. Safe to call twice."""
-        was_connected, self._was_connected = self._was_connected, False
         self._status = Client.CLOSED
         own = (self._reading_task, self._ping_interval_task, self._flusher_task)
         for task in (*own, *(subscription._wait_for_msgs_task for subscription in self._subs.values())):
@@ -58,8 +51,6 @@ class SingleConnectionClient(Client):
             if not answer.done():
                 answer.set_exception(nats.errors.ConnectionClosedError())
         self._transport.abort()
-        if was_connected:
-            self._on_lost()
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         self.end()
@@ -102,30 +93,19 @@ class AbortableTransport(TcpTransport):
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def abort(self) -> None:
-        for writer in self._writers():
-            writer.transport.abort()
+        for writer in (self._io_writer, self._bare_io_writer):
+            # Up to Python 3.11, TLS that is broken off while it begins leaves a writer without a transport.
+            if writer is not None and writer.transport is not None:
+                writer.transport.abort()
 
     def _refuse_clear_text(self) -> None:
         if self._is_secret and self._io_writer is self._bare_io_writer:
             raise TlsMissing("the server does not speak TLS")
 
-    def _writers(self) -> Sequence[asyncio.StreamWriter]:
-        # Up to Python 3.11, TLS that is broken off while it begins leaves a writer without a transport.
-        writers = (self._io_writer, self._bare_io_writer)
-        return [writer for writer in writers if writer is not None and writer.transport is not None]
 
-
-# https://github.com/nats-io/nats-server/blob/main/server/errors.json
-_STREAM_NOT_FOUND = 10059
 _NOT_READY = 10163
 """A new leader does not know the last message yet; nothing was written."""
-_CONFLICTS = (10071, 10164)
-"""The second is of a replicated stream: another message for the subject is being written."""
-_NO_JETSTREAM = (10039, 10076)
-_NO_ROOM = (10023, 10028, 10047, 10077, 10110)
-_NOT_WITH_THESE_SERVERS = (10005, 10074)
-_TOO_LARGE = (10054,)
-_SEALED = (10109,)
+_UNAVAILABLE = 503
 _DENIED = ("authorization", "permissions", "authentication")
 
 
@@ -139,6 +119,12 @@ def is_unwritten(error: StoreUnavailable) -> bool:
     if isinstance(cause, APIError):
         return cause.err_code == _NOT_READY
     return isinstance(cause, nats.errors.NoRespondersError)
+
+
+def is_refusal(error: StoreUnavailable) -> bool:
+    """Return whether a server said no, rather than nothing or that it cannot answer for the moment."""
+    cause = error.__cause__
+    return isinstance(cause, APIError) and cause.code != _UNAVAILABLE
 
 
 @asynccontextmanager
@@ -165,11 +151,31 @@ async def translate_errors(place: str) -> AsyncIterator[None]:
 def translate_error(error: Exception, place: str) -> VodaError:
     """Return voda's error for one of NATS."""
     said = _message(error)
-    if isinstance(error, APIError) and (known := _explain_api(error, place, said)):
-        return known
-    if any(word in said.lower() for word in _DENIED):
-        return InvalidInput(f"{place} refuses the user, password or token, or what they ask for: {said}")
+    # The numbers: https://github.com/nats-io/nats-server/blob/main/server/errors.json
     match error:
+        case APIError(err_code=10059):
+            return NotALog(f"{place} holds no voda log yet: run 'voda log migrate {place}' first")
+        case APIError(err_code=10037):
+            return NotFound(f"{place}: there is no such message")
+        # The second is of a replicated stream: another message for the subject is being written.
+        case APIError(err_code=10071 | 10164):
+            return ChangedMeanwhile(f"{place}: another process was faster; try again")
+        case APIError(err_code=10039 | 10076):
+            return InvalidInput(
+                f"{place} offers no JetStream ({said}): switch it on, for the server and for the account"
+            )
+        case APIError(err_code=10023 | 10028 | 10047 | 10077 | 10110):
+            return StoreNotWritable(
+                f"{place} cannot grow: {said}; free some space, or raise the server's or account's limit"
+            )
+        case APIError(err_code=10005 | 10074):
+            return InvalidInput(f"{place} cannot keep as many replicas as asked for: {said}")
+        case APIError(err_code=10054) | nats.errors.MaxPayloadError():
+            return InvalidInput(f"{place}: a message is larger than the server takes ({said})")
+        case APIError(err_code=10109):
+            return StoreNotWritable(f"{place} may not be written: {said}")
+        case _ if any(word in said.lower() for word in _DENIED):
+            return InvalidInput(f"{place} refuses the user, password or token, or what they ask for: {said}")
         case TlsMissing():
             return InvalidInput(
                 f"{place}: the server does not speak TLS: give it a certificate (tls: in its settings), or begin the"
@@ -180,8 +186,6 @@ def translate_error(error: Exception, place: str) -> VodaError:
                 f"{place}: the server's certificate is not trusted ({error.verify_message}): it has to be valid, signed"
                 " by the authority that ca=FILE names, and for the host that the URL names"
             )
-        case nats.errors.MaxPayloadError():
-            return InvalidInput(f"{place}: a message is larger than the server takes (max_payload)")
         case nats.errors.NoRespondersError() | NoStreamResponseError():
             return StoreUnavailable(
                 f"{place} does not answer: the stream has no leader, or JetStream is off (jetstream: in the server's"
@@ -189,27 +193,6 @@ def translate_error(error: Exception, place: str) -> VodaError:
             )
         case _:
             return StoreUnavailable(f"{place} does not answer: {said}; try again")
-
-
-def _explain_api(error: APIError, place: str, said: str) -> VodaError | None:
-    code = error.err_code
-    if code == _STREAM_NOT_FOUND:
-        return NotALog(f"{place} holds no voda log yet: run 'voda log migrate {place}' first")
-    if code in _CONFLICTS:
-        return ChangedMeanwhile(f"{place}: another process was faster; try again")
-    if code in _NO_JETSTREAM:
-        return InvalidInput(f"{place} offers no JetStream ({said}): switch it on, for the server and for the account")
-    if code in _NO_ROOM:
-        return StoreNotWritable(
-            f"{place} cannot grow: {said}; free some space, or raise the server's or account's limit"
-        )
-    if code in _NOT_WITH_THESE_SERVERS:
-        return InvalidInput(f"{place} cannot keep as many replicas as asked for: {said}")
-    if code in _TOO_LARGE:
-        return InvalidInput(f"{place}: a message is larger than the stream takes ({said})")
-    if code in _SEALED:
-        return StoreNotWritable(f"{place} may not be written: {said}")
-    return None
 
 
 def _message(error: Exception) -> str:

@@ -5,7 +5,7 @@ Rule: every request has a timeout, and every failure is an error of voda.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import msgspec
@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreNotWritable, StoreUnavailable, VodaError
-from voda.log.jetstream.transport.client import SingleConnectionClient, translate_error, translate_errors
+from voda.log.jetstream.transport.client import SingleConnectionClient, is_refusal, translate_error, translate_errors
 from voda.log.jetstream.transport.url import NatsLocation
 
 API = "$JS.API."
@@ -41,14 +41,15 @@ class NatsConnection:
         self._read_only = read_only
         self.place = location.place
         self.timeout_s = timeout_s
-        self._client = self._new_client()
+        self._client = SingleConnectionClient(is_secret=location.is_secret)
         self._servers: dict[str, str | None] = dict.fromkeys(location.servers)
         """Server -> the name that its certificate is to have; None = its own. The next one to be tried comes first."""
-        self._was_connected = False
+        self.number = 0
+        """Of the connection: so many were made."""
         self._connecting = asyncio.Lock()
         self._is_closed = False
-        self._last_warning = ""
-        """Reason of the last warning that the connection is not made again."""
+        self._warned_of: type[VodaError] | None = None
+        """Kind of the reason for which it was last warned that the connection is not made again."""
         self._on_reconnect: list[Callable[[], None]] = []
         self._subscriptions: dict[str, Callable[[Msg], Awaitable[None]]] = {}
 
@@ -75,37 +76,40 @@ class NatsConnection:
         return self._client
 
     async def request(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        wait_s: float | None = None,
-    ) -> Msg:
-        """Send a request and return the answer, or raise StoreUnavailable: it may have been received or not."""
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None, *, wait_s: float | None = None
+    ) -> dict[str, Any]:
+        """Send a request to JetStream and return the answer.
+
+        Raises:
+            StoreUnavailable: it may have been received or not.
+            VodaError: JetStream refuses it; see translate_error.
+        """
         client = await self.client()
         async with translate_errors(self.place):
-            return await client.request(
-                subject, payload, timeout=wait_s or self.timeout_s, headers=dict(headers) if headers else None
-            )
+            message = await client.request(subject, payload, timeout=wait_s or self.timeout_s, headers=headers)
+            found: dict[str, Any] = msgspec.json.decode(message.data)
+            if "error" in found:
+                raise APIError.from_error(found["error"])
+        return found
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
-        """Call JetStream's API, such as `STREAM.INFO.name`; raises APIError if JetStream refuses."""
+        """Call JetStream's API, such as `STREAM.INFO.name`; see `request`."""
         payload = b"" if body is None else msgspec.json.encode(body)
         # Repeated without an answer: the leader may just have died, and every API call may be repeated.
         last_at = asyncio.get_running_loop().time() + self.timeout_s - _ANSWER_S
         while True:
-            is_last = asyncio.get_running_loop().time() > last_at
             try:
-                return answer_of(await self.request(API + subject, payload, wait_s=min(_ANSWER_S, self.timeout_s)))
-            except StoreUnavailable:
-                if is_last:
+                return await self.request(API + subject, payload, wait_s=min(_ANSWER_S, self.timeout_s))
+            except StoreUnavailable as error:
+                if is_refusal(error) or asyncio.get_running_loop().time() > last_at:
                     raise
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> None:
-        """Call `on_message` for every message of a subject, also on later connections."""
+        """Call `on_message` for every message of a subject, also on later connections. Safe to call again."""
         client = await self.client()
+        if subject in self._subscriptions:
+            return
         self._subscriptions[subject] = on_message
         async with translate_errors(self.place):
             await client.subscribe(subject, cb=on_message)
@@ -154,14 +158,16 @@ class NatsConnection:
                 return
         # A refused password says more than a server that does not answer.
         reason = next((error for error in failures if isinstance(error, InvalidInput)), failures[0])
-        if not self._was_connected:
+        if not self.number:
             raise reason
-        self._warn(reason)
+        if type(reason) is not self._warned_of:
+            self._warned_of = type(reason)
+            _log.warning("not connected again reason=%s", reason)
         await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def _connect_to(self, server: str) -> None:
         where = self.location
-        self._client = client = self._new_client()
+        self._client = client = SingleConnectionClient(is_secret=where.is_secret)
         is_connected = False
         try:
             await client.connect(
@@ -190,35 +196,14 @@ class NatsConnection:
         self._servers = {**found, **dict.fromkeys(where.servers)}
         self._servers.pop(server, None)
         self._servers[server] = name
-        _log.log(logging.INFO if self._was_connected else logging.DEBUG, "connected place=%s", self.place)
-        self._was_connected, self._last_warning = True, ""
+        _log.log(logging.INFO if self.number else logging.DEBUG, "connected place=%s", self.place)
+        self.number, self._warned_of = self.number + 1, None
         for wake in self._on_reconnect:
             wake()
-
-    def _new_client(self) -> SingleConnectionClient:
-        return SingleConnectionClient(is_secret=self.location.is_secret, on_lost=self._lost)
-
-    def _warn(self, reason: VodaError) -> None:
-        """Warn of the reason why reconnection fails, if it is permanent; once for each reason."""
-        if isinstance(reason, InvalidInput) and str(reason) != self._last_warning:
-            self._last_warning = str(reason)
-            _log.warning("not connected again reason=%s", reason)
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
             raise StoreUnavailable(f"{self.place} was closed")
-
-    def _lost(self) -> None:
-        if not self._is_closed:
-            _log.warning("connection lost place=%s", self.place)
-
-
-def answer_of(message: Msg) -> dict[str, Any]:
-    """Return an answer of JetStream; raises APIError if it refuses."""
-    found: dict[str, Any] = msgspec.json.decode(message.data)
-    if "error" in found:
-        raise APIError.from_error(found["error"])
-    return found
 
 
 async def _ignore(error: Exception) -> None:

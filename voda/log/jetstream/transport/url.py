@@ -90,6 +90,11 @@ def parse_url(url: str) -> NatsLocation:
     stream = found["stream"] or DEFAULT_STREAM
     if not _STREAM.fullmatch(stream):
         raise InvalidInput(f"{place!r}: a stream's name is made of letters, digits, '_' and '-', got {stream!r}")
+    if (replicas := options.get("replicas", "0")) not in ("0", *map(str, REPLICAS)):
+        raise InvalidInput(
+            f"{place}: expected replicas=1, 3 or 5, got {replicas!r}"
+            " (an even number survives no more failures than the odd one below it)"
+        )
     if (sync := options.get("sync", "always")) not in _SYNC:
         raise InvalidInput(f"{place}: expected sync=always or sync=any, got {sync!r}")
     monitor = tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part)
@@ -103,7 +108,7 @@ def parse_url(url: str) -> NatsLocation:
         user=unquote(user) if colon else "",
         password=unquote(password),
         token="" if colon else unquote(user),
-        replicas=_replicas(options.get("replicas", ""), place),
+        replicas=int(replicas),
         creds=options.get("creds", ""),
         ca=options.get("ca", ""),
         sync=sync,
@@ -124,15 +129,6 @@ def _host(text: str, place: str) -> str:
     if not found or not 0 < port <= _LARGEST_PORT:
         raise InvalidInput(f"{place!r}: expected host or host:port, got {text!r}")
     return f"{found['name']}:{port}"
-
-
-def _replicas(text: str, place: str) -> int:
-    if text and text not in map(str, REPLICAS):
-        raise InvalidInput(
-            f"{place}: expected replicas=1, 3 or 5, got {text!r}"
-            " (an even number survives no more failures than the odd one below it)"
-        )
-    return int(text or 0)
 
 
 def _without_secrets(url: str) -> str:

@@ -97,14 +97,18 @@ class ClosedAccounts:
         self._made: dict[str, tuple[tuple[int, Collection[int]], SharingNode]] = {}
         """Node -> what its account was made of, and it."""
 
-    def account(self, name: str, node: OpenNode) -> SharingNode:
-        """Return the account of a node, which is not to be changed."""
+    def accounts(self, nodes: Mapping[str, OpenNode]) -> dict[str, SharingNode]:
+        """Return the accounts of all open nodes, which are not to be changed."""
+        self._made = {name: self._of(name, node) for name, node in nodes.items()}
+        return {name: account for name, (_, account) in self._made.items()}
+
+    def _of(self, name: str, node: OpenNode) -> tuple[tuple[int, Collection[int]], SharingNode]:
         closed = frozenset(node.closed_gpus)
         made_of = node.account.version, closed
         known = self._made.get(name)
         if known is None or known[0] != made_of or known[1].devices != node.account.devices:
-            known = self._made[name] = made_of, self._account(node.account, closed)
-        return known[1]
+            return made_of, self._account(node.account, closed)
+        return known
 
     def next_version(self) -> int:
         """Return a version that no account has."""
@@ -134,7 +138,7 @@ class Allotment:
         self._chooser = chooser
         self._made = closed
         self._nodes = nodes
-        self._accounts = {name: closed.account(name, each) for name, each in nodes.items()}
+        self._accounts = closed.accounts(nodes)
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self._refusals: dict[_Asked, tuple[Sequence[str], str]] = {}
         """Many pods ask for the same, in the same words: the nodes where they could be, and what they are told."""

@@ -1,6 +1,6 @@
 """Places pods that claim parts of GPUs (dynamic resource allocation): voda chooses, kube-scheduler allocates.
 
-1. The accounts of nodes come to say what claims were given (`claim_accounts`).
+1. The accounts of nodes come to say what claims were given (`share_reconciler`).
 2. `RoundPlan` says what is to be done of the pods that wait, the oldest first; here it is done: `share.assigned` is
    appended; then the pod's claims select these GPUs, and its gate is lifted. A pod that finds no room is told in an
    Event what is left.
@@ -23,11 +23,12 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused
+from voda.domain.reasons.pods import ShareLoss
 from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
-from voda.operator.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.claims.claimed_shares import ACTOR, ClaimedShares
 from voda.operator.sharing.claims.requests import (
     RequestFact,
     after_withdrawal,
@@ -37,6 +38,7 @@ from voda.operator.sharing.claims.requests import (
     with_refused,
 )
 from voda.operator.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
+from voda.operator.sharing.share_reconciler import ShareReconciler, record_shares, succeeds, version_of
 from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
@@ -67,8 +69,9 @@ class ClaimPlacer:
 
     def __post_init__(self) -> None:
         self._chooser = GpuChooser(self.rater)
-        self.accounts: ClaimAccounts = self.claimants.accounts
+        self.accounts: ClaimedShares = self.claimants.accounts
         self._journal = self.accounts.journal
+        self._reconciler = ShareReconciler(journal=self._journal, source=self.accounts, rater=self.rater)
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     async def run(self) -> None:
@@ -86,7 +89,8 @@ class ClaimPlacer:
                         tidying = group.create_task(self._tidy())
                 if state != seen or now >= self._requests_at:
                     seen = state
-                    await self.accounts.step()
+                    changed, gpus.changed = gpus.changed, set()
+                    gpus.changed.update(await self._reconciler.correct(changed))
                     with log_unexpected("placing pods that claim GPUs", "shares"):
                         for each in await self._look(now):
                             group.create_task(self._bind(each))
@@ -148,7 +152,7 @@ class ClaimPlacer:
 
     async def _assign(self, node: str, given: Sequence[Give]) -> None:
         """Record the shares of pods on one node, after those that they had elsewhere are given back."""
-        version = self._shares.nodes[node].version
+        version = version_of(self._shares, node)
         for each in given:
             if each.instead_of:
                 await self._release(each.gpus.claimant, each.instead_of, each.reason)
@@ -156,7 +160,7 @@ class ClaimPlacer:
         facts = [
             ShareAssigned(node=node, pod_uid=pod.uid, pod=pod.key, containers=containers) for pod, containers in pods
         ]
-        await self._journal.record(*facts, actor=ACTOR, version=version)
+        await record_shares(self._journal, *facts, actor=ACTOR, version=version)
 
     async def _give_back(self, action: GiveBack, now: float) -> None:
         claimant, node = action.gpus.claimant, action.gpus.node
@@ -173,9 +177,9 @@ class ClaimPlacer:
         """Have a pod name no GPUs, now that its claims are gone: kube-controller-manager then sees to them."""
         self.claimants.inventory.update_pod(await self.accounts.binding.unname(pod))
 
-    async def _release(self, claimant: Claimant, node: str, reason: str) -> None:
+    async def _release(self, claimant: Claimant, node: str, reason: ShareLoss | None) -> None:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)
-        await self._journal.record(fact, actor=ACTOR, version=self._shares.nodes[node].version)
+        await record_shares(self._journal, fact, actor=ACTOR, version=version_of(self._shares, node))
 
     def _tell(self, pod: Pod, reason: str, now: float) -> None:
         meta = pod.metadata
@@ -250,7 +254,7 @@ class ClaimPlacer:
                 group.create_task(succeeds(self._record(node, those, now), node))
 
     async def _record(self, node: str, facts: Sequence[RequestFact], now: float) -> None:
-        await self._journal.record(*facts, actor=ACTOR, version=self._shares.nodes[node].version)
+        await record_shares(self._journal, *facts, actor=ACTOR, version=version_of(self._shares, node))
         for fact in facts:
             if isinstance(fact, ShareRequestWithdrawn):
                 self._put(fact.pod_uid, after_withdrawal(self._attempt(fact.pod_uid), fact, now))

@@ -10,17 +10,17 @@ from typing import Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
-from voda.cluster.kubernetes.quantities import milli, pod_requests
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.cluster.kubernetes.state.claimed_amounts import asked_of_gpus, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import InvalidInput
+from voda.kinds.quantities import milli, pod_requests
 from voda.operator.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
-from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.sharing.claims.claimed_shares import ClaimedShares
 from voda.operator.sharing.claims.requests import JobGpus, OpenRequests
 from voda.operator.sharing.claims.round import HeldGpus, UnplacedPod
-from voda.planner.decide import spare_for_pods
+from voda.planner.registries import spare_for_pods
 from voda.projections.shares import ShareAccounts
 
 _LIMITING: Final = ("cpu", "memory")
@@ -33,7 +33,7 @@ _PLANNED: Final = "planned for jobs"
 class Claimants:
     """See the module."""
 
-    accounts: ClaimAccounts
+    accounts: ClaimedShares
 
     @property
     def inventory(self) -> Inventory:
@@ -81,7 +81,7 @@ class Claimants:
             raise InvalidInput(f"pod {pod.metadata.key} asks for GPUs by resources and by claims, expected one of them")
         classes, gpus = devices.rule.device_classes, devices.shared
         requests = asked_of_gpus(pod, claims, classes, gpus)
-        amounts = pod_requests(pod)
+        amounts = pod_requests(pod.spec, f"pod {pod.metadata.key}")
         return Claimant(
             pod=pod,
             claims=claims,

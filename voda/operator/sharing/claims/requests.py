@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import GpuRequest
+from voda.domain.reasons.pods import NoGpuFree, NothingToSpare, NotWaiting, Withdrawal
 from voda.domain.shares import PendingRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn
 from voda.operator.sharing.claims.allotment import NoRoom
@@ -30,8 +31,6 @@ _MOST_AT_ONCE: Final = 32
 _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0
 """As long as workers are about to leave the node: they may have a long grace."""
-_GONE: Final = "the pod does not wait any more"
-_NOTHING_LEFT: Final = "the node has no GPUs to spare for it any more"
 
 RequestFact = ShareRequested | ShareRequestWithdrawn
 OpenRequests = Mapping[str, tuple[str, PendingRequest]]
@@ -72,11 +71,11 @@ def ended_requests(
     for uid, (node, request) in requests.items():
         age_s = now - request.requested_at
         if uid not in waiting:
-            reason = _GONE
+            reason: Withdrawal = NotWaiting()
         elif uid not in served:
-            reason = _NOTHING_LEFT
+            reason = NothingToSpare()
         elif age_s >= _OPEN_WITH_WORKERS_S or (age_s >= _OPEN_S and node not in jobs.being_left):
-            reason = f"no GPU was free for it within {int(age_s)} s"
+            reason = NoGpuFree(within_s=int(age_s))
         else:
             continue
         yield ShareRequestWithdrawn(node=node, pod_uid=uid, pod=request.pod, reason=reason)
@@ -98,9 +97,9 @@ def new_requests(
 
 def after_withdrawal(attempt: PodAttempt, fact: ShareRequestWithdrawn, now: float) -> PodAttempt:
     """Return what is remembered of a pod whose request the log has as withdrawn."""
-    if fact.reason == _GONE:
+    if isinstance(fact.reason, NotWaiting):
         return attempt
-    if fact.reason == _NOTHING_LEFT and not attempt.has_moved_on:
+    if isinstance(fact.reason, NothingToSpare) and not attempt.has_moved_on:
         return replace(attempt, has_moved_on=True)
     return attempt.pausing(fact.node, now)
 

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
+from voda.domain.reasons.pods import ClaimsRefused, ShareLoss
+from voda.events.pod_text import pod_text
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.operator.sharing.claims.verdicts import (
@@ -19,7 +21,7 @@ from voda.operator.sharing.claims.verdicts import (
     give_back_reason,
     is_unschedulable,
     move_reason,
-    unseen_reason,
+    unseen,
     verdict_on,
 )
 
@@ -73,7 +75,7 @@ class Give(Struct, frozen=True):
     gpus: ChosenGpus
     instead_of: str = ""
     """The node whose GPUs it has in the log, and loses."""
-    reason: str = ""
+    reason: ShareLoss | None = None
     """Why it loses them."""
 
 
@@ -81,7 +83,7 @@ class GiveBack(Struct, frozen=True):
     """Take GPUs from a pod that has not come to use them; its claims go on to select them, in case it does."""
 
     gpus: ChosenGpus
-    reason: str
+    reason: ShareLoss
     are_named: bool
 
 
@@ -154,7 +156,7 @@ class RoundPlan:
         if held is not None:
             return self._of_holder(held, claimant, attempt)
         if attempt.is_unseen(pod):
-            return Tell(pod, unseen_reason(pod)), attempt
+            return Tell(pod, pod_text(unseen(pod))), attempt
         found = self._allotment.choose(claimant)
         if isinstance(found, ChosenGpus):
             return Give(found), attempt
@@ -180,7 +182,7 @@ class RoundPlan:
             return None, attempt
         if not held.are_named:
             if attempt.is_hopeless(self._now):
-                return GiveBack(gpus, "the API server refuses claims that select the GPUs", are_named=False), attempt
+                return GiveBack(gpus, ClaimsRefused(), are_named=False), attempt
             return Give(gpus), attempt
         # Where the answer to the last try was lost, it was done all the same.
         attempt, held_s = attempt.bound(), self._now - gpus.assigned_at

@@ -3,6 +3,7 @@
 from typing import Final
 
 from voda.cluster.kubernetes.objects import KubeCondition, Pod
+from voda.domain.reasons.pods import GpusGone, NothingNew, NotPlaced, Unseen
 
 UNSEEN_S: Final = 300.0
 """For so long no scheduler may have looked at a pod: kube-scheduler may be away, or have very many pods to look at."""
@@ -40,25 +41,19 @@ def scheduler_of(pod: Pod) -> str:
     return pod.spec.scheduler_name or "default-scheduler"
 
 
-def unseen_reason(pod: Pod) -> str:
-    """Return what a pod is told that no scheduler looks at."""
-    return f"no scheduler has looked at the pod for {UNSEEN_S:g} s: its schedulerName is {scheduler_of(pod)}"
+def unseen(pod: Pod) -> Unseen:
+    """Return that no scheduler looks at a pod."""
+    return Unseen(scheduler=scheduler_of(pod), for_s=UNSEEN_S)
 
 
-def move_reason(pod: Pod, node: str, former: KubeCondition | None) -> str:
+def move_reason(pod: Pod, node: str, former: KubeCondition | None) -> NotPlaced | GpusGone:
     """Return why a pod loses GPUs for which it gets others."""
     found = verdict_on(pod, node, former)
-    return _refusal(found) if found is not None and is_unschedulable(found) else "the GPU is gone"
+    return NotPlaced(text=found.message) if found is not None and is_unschedulable(found) else GpusGone()
 
 
-def give_back_reason(pod: Pod, node: str, former: KubeCondition | None) -> str:
+def give_back_reason(pod: Pod, node: str, former: KubeCondition | None) -> NotPlaced | NothingNew | Unseen:
     """Return why a pod loses GPUs that it has not come to use."""
     if (found := verdict_on(pod, node, former)) is not None:
-        return _refusal(found)
-    if verdict(pod) is not None:
-        return f"kube-scheduler has said nothing new of the pod for {UNSEEN_S:g} s"
-    return unseen_reason(pod)
-
-
-def _refusal(found: KubeCondition) -> str:
-    return f"kube-scheduler cannot place the pod there: {found.message}"
+        return NotPlaced(text=found.message)
+    return NothingNew(for_s=UNSEEN_S) if verdict(pod) is not None else unseen(pod)

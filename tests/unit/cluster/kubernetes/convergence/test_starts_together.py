@@ -7,14 +7,8 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from voda.cluster.kubernetes.convergence.steps import (
-    DeletePods,
-    DesiredRun,
-    LiftGates,
-    ObservedJob,
-    Step,
-    steps,
-)
+from voda.cluster.kubernetes.convergence.desired import DeletePods, DesiredRun, LiftGates, ObservedJob, Step
+from voda.cluster.kubernetes.convergence.steps import steps
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.operator_pods import index

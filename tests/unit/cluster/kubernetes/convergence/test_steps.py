@@ -1,5 +1,6 @@
 """What is to be done next about a job, by what is wanted of it and what there is."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job
-from voda.cluster.kubernetes.convergence.steps import (
-    FORCE_AFTER_S,
+from voda.cluster.kubernetes.convergence.desired import (
     DeleteObject,
     DeletePods,
     Desired,
@@ -24,8 +24,8 @@ from voda.cluster.kubernetes.convergence.steps import (
     StartUnready,
     Step,
     Unregister,
-    steps,
 )
+from voda.cluster.kubernetes.convergence.steps import FORCE_AFTER_S, KILL_S, steps
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
@@ -64,6 +64,11 @@ def going(index: int, node: str) -> Pod:
     return a_worker(index, node, metadata={"deletionTimestamp": TOLD_TO_GO})
 
 
+def a_launcher(phase: str, **metadata: Any) -> Pod:
+    named = {"name": "a-launcher", "namespace": "ns", "uid": "l", **metadata}
+    return msgspec.convert({"metadata": named, "spec": {"nodeName": "gone"}, "status": {"phase": phase}}, Pod)
+
+
 def todo(
     desired: Desired,
     job: JobObject | None = None,
@@ -84,6 +89,7 @@ def todo(
         dead_nodes=dead or {},
         now=fields.get("now", NOW),
         obstacle=fields.get("obstacle", ""),
+        most_grace_s=fields.get("most_grace_s", math.inf),
     )
     return list(steps(desired, at))
 
@@ -208,7 +214,8 @@ def test_run_when_the_operator_gave_up_for_a_lost_worker_makes_the_object_anew()
     gave_up = an_object(
         status={"conditions": [{"type": "Failed", "status": "True", "reason": "MPIJobEvicted"}], "completionTime": "x"}
     )
-    lost = a_worker(1, "n2", "Failed", reason="Evicted")
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    lost = a_worker(1, "n2", "Failed", reason="Evicted", conditions=[disrupted])
     assert todo(DesiredRun(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1) == [Unregister()]
     assert todo(DesiredRun(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1, uid="") == [DeleteObject()]
 
@@ -237,25 +244,62 @@ def test_halt_when_its_time_is_over_kills_the_pods_once_nothing_makes_them_anew(
     assert todo(kill, done, [going(0, "n1")]) == []
 
 
-def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> None:
-    def given_up(**fields: Any) -> list[Step]:
-        metadata = {"name": "a-launcher", "namespace": "ns", "uid": "l", **fields}
-        raw = {"metadata": metadata, "spec": {"nodeName": "gone"}, "status": {"phase": fields["phase"]}}
-        at = ObservedJob(
-            job_id="a",
-            job=a_job("a", max_replicas=8, uid="u1"),
-            kube_job=KubeJob(V2, an_object(suspend=True)),
-            workers={},
-            indices={},
-            pods={"ns/a-launcher": msgspec.convert(raw, Pod)},
-            dead_nodes={"gone": True},
-            now=NOW,
-        )
-        return [step for step in steps(DesiredRun(("n1",)), at) if isinstance(step, DeletePods)]
+def test_stop_when_an_admin_kills_gives_pods_a_second_and_a_little_later_none() -> None:
+    kill = DesiredStop(is_unwanted=True, is_kill=True)
+    leaving = a_worker(1, "n1", metadata={"deletionTimestamp": "2033-05-18T03:33:20Z"})
+    assert todo(kill, an_object(), [leaving]) == [DeleteObject()]
+    assert todo(kill, None, [a_worker(0, "n1"), leaving])[-1] == DeletePods(
+        ("ns/a-worker-0", "ns/a-worker-1"), "overdue"
+    )
+    left_at = going(0, "n1").leaves_at
+    assert todo(kill, None, [going(0, "n1")], now=left_at + KILL_S - 1) == []
+    assert todo(kill, None, [going(0, "n1")], now=left_at + KILL_S) == [DeletePods(("ns/a-worker-0",), "lost")]
+    assert todo(DesiredStop(is_unwanted=True), None, [going(0, "n1")], now=left_at + KILL_S) == []
 
-    assert given_up(phase="Running") == [DeletePods(("ns/a-launcher",), "lost")]
-    assert given_up(phase="Failed", deletionTimestamp=TOLD_TO_GO)
-    assert given_up(phase="Succeeded") == []
+
+def test_launcher_when_its_job_is_killed_has_no_more_time_than_the_workers() -> None:
+    launcher = a_launcher("Running")
+    late = DeletePods(("ns/a-launcher",), "overdue")
+    kill = DesiredStop(is_unwanted=True, is_kill=True)
+    # Nothing says whose it is once the object is gone.
+    assert todo(kill, an_object(), [a_worker(0, "n1")], others=[launcher]) == [DeleteObject(), late]
+    deleted = an_object(metadata={"deletionTimestamp": TOLD_TO_GO})
+    assert todo(kill, deleted, others=[launcher]) == [late]
+    assert todo(DesiredHalt(is_kill=True), an_object(suspend=True), others=[launcher]) == [late]
+    # Its operator would make it anew.
+    assert late not in todo(DesiredHalt(is_kill=True), an_object(), others=[launcher])
+    told = a_launcher("Running", deletionTimestamp="1970-01-12T13:46:41Z")
+    assert todo(kill, an_object(), others=[told]) == [DeleteObject()]
+    assert todo(DesiredStop(is_unwanted=True), an_object(), others=[launcher]) == [DeleteObject()]
+
+
+def test_pod_that_leaves_with_more_grace_than_counts_gets_less_whoever_deleted_it() -> None:
+    def leaving(grace_s: int) -> Pod:
+        deleted = {"deletionTimestamp": "2033-05-18T03:33:20Z", "deletionGracePeriodSeconds": grace_s}
+        return a_worker(0, "n1", metadata=deleted)
+
+    wanted = DesiredRun(("n1",))
+    assert todo(wanted, an_object(replicas=1), [leaving(1_000_000_000)], most_grace_s=600.0) == [
+        DeletePods(("ns/a-worker-0",), "slow")
+    ]
+    assert todo(wanted, an_object(replicas=1), [leaving(600)], most_grace_s=600.0) == []
+
+
+@pytest.mark.parametrize("most_grace_s", [0.0, 0.5, 1.5])
+def test_pod_that_leaves_with_the_least_grace_is_not_deleted_again_whatever_the_setting(most_grace_s: float) -> None:
+    deleted = {"deletionTimestamp": "2033-05-18T03:33:20Z", "deletionGracePeriodSeconds": 1}
+    at_work = [a_worker(0, "n1", metadata=deleted)]
+    assert todo(DesiredRun(("n1",)), an_object(replicas=1), at_work, most_grace_s=most_grace_s) == []
+
+
+def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> None:
+    def given_up(launcher: Pod) -> list[Step]:
+        found = todo(DesiredRun(("n1",)), an_object(suspend=True), others=[launcher], dead={"gone": True})
+        return [step for step in found if isinstance(step, DeletePods)]
+
+    assert given_up(a_launcher("Running")) == [DeletePods(("ns/a-launcher",), "lost")]
+    assert given_up(a_launcher("Failed", deletionTimestamp=TOLD_TO_GO))
+    assert given_up(a_launcher("Succeeded")) == []
 
 
 def test_stop_when_canceled_deletes_the_object() -> None:

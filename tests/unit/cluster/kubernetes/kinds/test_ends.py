@@ -6,13 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from voda.cluster.kubernetes.container_status import ContainerState, ContainerStatus, Terminated
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import exhausted, lost
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import (
-    ContainerState,
-    ContainerStatus,
     JobObject,
     JobObjectSpec,
     JobStatus,
@@ -23,7 +22,6 @@ from voda.cluster.kubernetes.objects import (
     Pod,
     PodStatus,
     ReplicaStatus,
-    Terminated,
 )
 from voda.events.types import JobCompleted, JobFailed
 
@@ -49,9 +47,15 @@ def a_failure(reason: str = "", message: str = "") -> KubeCondition:
 def a_pod(name: str, *, code: int = 0, reason: str = "", phase: str = "Failed", **terminated: Any) -> Pod:
     ended = ContainerState(terminated=Terminated(exit_code=code, **terminated)) if code else ContainerState()
     is_launcher = "launcher" in name
+    disrupted = KubeCondition(type="DisruptionTarget", status="True", reason=reason)
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default", labels=_LAUNCHER if is_launcher else {}),
-        status=PodStatus(phase=phase, reason=reason, container_statuses=(ContainerStatus(name="c", state=ended),)),
+        status=PodStatus(
+            phase=phase,
+            reason=reason,
+            conditions=(disrupted,) if reason == "Evicted" else (),
+            container_statuses=(ContainerStatus(name="c", state=ended),),
+        ),
     )
 
 

@@ -95,7 +95,7 @@ def test_what_the_user_wrote_stays() -> None:
     }
     job = made(an_indexed_job(2, env=[{"name": "PET_RDZV_BACKEND", "value": "c10d"}], **own))
     assert {name: job["spec"][name] for name in own} == own
-    assert "backoffLimitPerIndex" not in job["spec"]
+    assert (job["spec"]["backoffLimitPerIndex"], job["spec"]["maxFailedIndexes"]) == (2, 0)
     assert env_of(job)["PET_RDZV_BACKEND"] == "c10d"
 
 

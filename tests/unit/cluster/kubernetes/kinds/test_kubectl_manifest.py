@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
-from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
+from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifests
 from voda.cluster.kubernetes.kinds.served_kinds import KINDS
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.domain.job import JobSpec
@@ -45,7 +45,7 @@ def _containers(job: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("launcher", ["plain", "torchrun", "mpirun"])
 def test_manifest_for_kubectl_when_voda_submits_it_makes_the_same_object(launcher: Launcher) -> None:
     spec = a_program(launcher, env=(("SEED", "7"),))
-    complete = parse(kubectl_manifest(spec))
+    complete = parse(kubectl_manifests(spec)[-1])
     refuse_unrunnable(complete)
     assert made(replace(complete.spec, namespace="team")) == made(spec)
 
@@ -53,7 +53,7 @@ def test_manifest_for_kubectl_when_voda_submits_it_makes_the_same_object(launche
 @pytest.mark.parametrize("launcher", ["plain", "torchrun"])
 def test_job_for_kubectl_lacks_nothing_that_voda_cannot_add_to_one_that_is_there(launcher: Launcher) -> None:
     spec = a_program(launcher)
-    written, own = kubectl_manifest(spec), made(spec)
+    written, own = kubectl_manifests(spec)[-1], made(spec)
     there = {**written, "spec": {**written["spec"], "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "t"}}}}
     warnings = kubernetes_warnings(parse(there), {"Job": "batch/v1"}, "nvidia.com/gpu")
     assert [warning.field for warning in warnings] == ["spec.activeDeadlineSeconds"]
@@ -78,13 +78,13 @@ def test_job_for_kubectl_lacks_nothing_that_voda_cannot_add_to_one_that_is_there
 def test_manifest_for_kubectl_leaves_what_it_was_made_of_as_it_is() -> None:
     spec = a_program("torchrun")
     before = repr(spec.manifest)
-    kubectl_manifest(spec)
+    kubectl_manifests(spec)
     assert repr(spec.manifest) == before
 
 
 def test_job_that_kubectl_created_is_taken_in_by_a_patch_of_what_may_change_alone() -> None:
     spec = a_program("torchrun")
-    patch = IndexedJobV1().adoption_patch(kubectl_manifest(spec), spec, GPU_TAINTS, VARIABLES).body
+    patch = IndexedJobV1().adoption_patch(kubectl_manifests(spec)[-1], spec, GPU_TAINTS, VARIABLES).body
     assert patch["spec"].keys() == {"template"}
     assert patch["spec"]["template"].keys() == {"metadata", "spec"}
     assert patch["spec"]["template"]["spec"].keys() == {"schedulingGates", "tolerations"}

@@ -25,14 +25,14 @@ def an_inventory(devices: Sequence[Object], rule: PoolRule = RULE) -> Inventory:
     """Return an inventory with node n1, which has these devices."""
     inventory = Inventory(rule, lambda job_id: None)
     inventory.put_node("n1", a_node_object("n1", allocatable={}, labels={}))
-    inventory.stock.devices.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
+    inventory.stock.devices.published.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
     put_slice(inventory, "n1", devices)
     return inventory
 
 
 def put_slice(inventory: Inventory, node: str, devices: Sequence[Object]) -> None:
     made = msgspec.convert(a_slice(node, devices), ResourceSlice)
-    inventory.stock.devices.put_slice(made.metadata.name, made)
+    inventory.stock.devices.published.put_slice(made.metadata.name, made)
 
 
 def gpus_of(*devices: Object) -> ClaimLedger:
@@ -140,7 +140,7 @@ def test_attribute_that_would_end_the_quotes_selects_nothing() -> None:
     device["attributes"] = {"type": {"string": "gpu"}, "uuid": {"string": '" || true || "'}}
     del device["attributes"]["type"]
     inventory = an_inventory([])
-    inventory.stock.devices.put_class(
+    inventory.stock.devices.published.put_class(
         CLASS, msgspec.convert(a_device_class(expression=f'device.driver == "{DRIVER}"'), DeviceClass)
     )
     put_slice(inventory, "n1", [device])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from voda.cluster.kubernetes.device_objects import ClaimSpec, DeviceClass, PublishedDevice
-from voda.cluster.kubernetes.state.device_classes import attribute, requested_classes, requested_gpus, selector_of
+from voda.cluster.kubernetes.state.published.classes import attribute, requested_classes, requested_gpus, selector_of
 from voda.domain.errors import InvalidInput
 
 GPU, NIC = "gpu.example.com", "nic.example.com"

@@ -7,13 +7,23 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from tests.kube.devices import CLASS, a_claim_template, a_device, a_device_class, a_gpu, a_slice, claims_of
+from tests.kube.devices import (
+    CLASS,
+    a_claim_template,
+    a_device,
+    a_device_class,
+    a_gpu,
+    a_slice,
+    claims_of,
+    class_of,
+    partitioned_slices,
+)
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_claims import job_gpus
+from voda.cluster.kubernetes.state.job_claims import contested_gpu, job_gpus
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.node import Node
@@ -27,20 +37,25 @@ def an_inventory(*, ext: int = 0, pool: str = "a100", rule: PoolRule = RULE) -> 
     inventory = Inventory(rule, {"a": a_job("a", name="a", namespace="ns", pool=pool)}.get)
     labels = {"vodascheduler/accelerator": pool} if pool else {}
     inventory.put_node("n1", a_node_object("n1", allocatable={"nvidia.com/gpu": str(ext)}, labels=labels))
-    inventory.stock.devices.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
+    inventory.stock.devices.published.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
     return inventory
 
 
 def publish(inventory: Inventory, devices: int | Sequence[Any] = 4, *, node: str = "n1", **changes: Any) -> None:
     made = msgspec.convert(a_slice(node, devices, **changes), ResourceSlice)
-    inventory.stock.devices.put_slice(made.metadata.name, made)
+    inventory.stock.devices.published.put_slice(made.metadata.name, made)
 
 
-def allocate(inventory: Inventory, name: str, *devices: str, pod: str = "", **fields: Any) -> None:
+def publish_partitions(inventory: Inventory) -> None:
+    for each in partitioned_slices("n1", 2):
+        inventory.stock.devices.published.put_slice(each["metadata"]["name"], msgspec.convert(each, ResourceSlice))
+
+
+def allocate(inventory: Inventory, name: str, *devices: str, pod: str = "", at: str = "", **fields: Any) -> None:
     owners = [{"kind": "Pod", "name": pod, "controller": True}] if pod else []
     results = [{"driver": CLASS, "pool": "n1", "device": each, **fields} for each in devices]
     metadata = {"name": name, "namespace": "ns", "ownerReferences": owners}
-    status = {"allocation": {"devices": {"results": results}}} if devices else {}
+    status = {"allocation": {"devices": {"results": results}, "allocationTimestamp": at}} if devices else {}
     claim = msgspec.convert({"metadata": metadata, "status": status}, ResourceClaim)
     inventory.stock.devices.put_claim(claim.metadata.key, claim)
 
@@ -76,7 +91,7 @@ def test_gpus_of_a_node_are_whole_open_devices_that_a_gpu_class_selects() -> Non
     publish(inventory, devices)
     publish(inventory, 8, name="nics", driver="nic.example.com")
     assert node_of(inventory).gpus == 2
-    inventory.stock.devices.put_class(CLASS, None)
+    inventory.stock.devices.published.put_class(CLASS, None)
     assert node_of(inventory).gpus == 0
 
 
@@ -96,10 +111,17 @@ def test_newest_generation_counts_once_it_is_complete_and_until_then_the_last_on
     assert node_of(inventory).gpus == 5
     publish(inventory, [a_device("gpu-4")], name="two", slices=2, generation=2)
     assert node_of(inventory).gpus == 3
-    inventory.stock.devices.put_slice("one", None)
-    assert node_of(inventory).gpus == 3
-    inventory.stock.devices.put_slice("two", None)
+
+
+@pytest.mark.parametrize("lost", ["one", "two"])
+def test_pool_that_loses_a_slice_of_its_generation_has_no_gpus_until_that_is_back(lost: str) -> None:
+    inventory = an_inventory()
+    for name in ("one", "two"):
+        publish(inventory, [a_device(f"gpu-{name}")], name=name, slices=2)
+    inventory.stock.devices.published.put_slice(lost, None)
     assert node_of(inventory).gpus == 0
+    publish(inventory, [a_device(f"gpu-{lost}")], name=lost, slices=2)
+    assert node_of(inventory).gpus == 2
 
 
 def test_gpus_that_claims_of_workers_have_are_their_jobs_and_those_of_other_pods_are_not() -> None:
@@ -167,6 +189,97 @@ def test_device_that_is_tainted_while_a_claim_has_it_counts_until_it_is_given_ba
     assert node_of(inventory).gpus == 1
 
 
+def test_tainted_device_of_a_worker_whose_claim_tolerates_it_is_no_room_for_others() -> None:
+    inventory = an_inventory()
+    taints = [{"key": "sick", "effect": "NoExecute"}]
+    publish(inventory, [a_device("gpu-0", taints=taints), *(a_device(f"gpu-{number}") for number in range(1, 4))])
+    add_pod(inventory, "a-worker-0", job="a")
+    tolerations = [{"operator": "Exists"}]
+    allocate(inventory, "mine", "gpu-0", pod="a-worker-0", tolerations=tolerations)
+    assert node_of(inventory).gpus == 3
+    # Those who have all of them keep them.
+    allocate(inventory, "more", "gpu-1", "gpu-2", "gpu-3", pod="a-worker-0")
+    assert node_of(inventory).gpus == 4
+    # Others' does not use up a GPU that is well.
+    allocate(inventory, "more", pod="a-worker-0")
+    allocate(inventory, "mine", "gpu-0", tolerations=tolerations)
+    assert (node_of(inventory).gpus, node_of(inventory).own_gpus) == (4, 3)
+
+
+def test_gpu_that_two_claims_have_is_one_and_the_worker_leaves_it_that_came_later() -> None:
+    inventory = an_inventory()
+    publish(inventory)
+    workers = {name: add_pod(inventory, name, job="a", **claim_status(name)) for name in ("a-worker-0", "a-worker-1")}
+    for name, at in (("a-worker-0", "2026-01-01T00:00:02Z"), ("a-worker-1", "2026-01-01T00:00:01Z")):
+        allocate(inventory, f"{name}-gpu", "gpu-0", pod=name, at=at)
+    assert contested_gpu(inventory, workers["a-worker-0"]) == (f"{CLASS}/n1/gpu-0", "ns/a-worker-1")
+    assert contested_gpu(inventory, workers["a-worker-1"]) is None
+    # Others are not voda's to move, and have no GPU of their own.
+    add_pod(inventory, "other")
+    for number in range(2):
+        allocate(inventory, f"other-{number}", "gpu-0", "gpu-1", pod="other", at="2026-01-01T00:00:03Z")
+    assert contested_gpu(inventory, workers["a-worker-1"]) == (f"{CLASS}/n1/gpu-0", "ns/other")
+    assert (node_of(inventory).gpus, node_of(inventory).foreign_gpus) == (4, 1)
+
+
+def claim_status(pod: str) -> Any:
+    return {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{pod}-gpu"}]}
+
+
+def test_whole_gpus_count_that_the_partitions_in_use_leave() -> None:
+    inventory = an_inventory()
+    publish_partitions(inventory)
+    assert (node_of(inventory).gpus, node_of(inventory).foreign_gpus) == (2, 0)
+    inventory.take_dirty()
+    # Whoever has them: they are no GPUs of a class.
+    allocate(inventory, "theirs", "gpu-0-1g-0", "gpu-0-1g-1", pod="a-worker-0")
+    assert inventory.take_dirty()[0] == {"n1"}
+    assert (node_of(inventory).gpus, node_of(inventory).foreign_gpus) == (1, 0)
+    allocate(inventory, "whole", "gpu-1-gpu-0")
+    assert (node_of(inventory).gpus, node_of(inventory).foreign_gpus, inventory.stock.free_milli("n1")) == (1, 1, 0)
+    inventory.stock.devices.put_claim("ns/theirs", None)
+    assert (node_of(inventory).gpus, node_of(inventory).foreign_gpus, inventory.stock.free_milli("n1")) == (2, 1, 1000)
+
+
+def test_partitions_of_a_class_count_that_others_leave_of_their_gpus() -> None:
+    inventory = an_inventory(rule=PoolRule(device_classes=("1g",), default_pool="any"))
+    inventory.stock.devices.published.put_class(
+        "1g", msgspec.convert(a_device_class("1g", class_of("1g")), DeviceClass)
+    )
+    publish_partitions(inventory)
+    assert node_of(inventory).gpus == 14
+    allocate(inventory, "whole", "gpu-0-gpu-0")
+    allocate(inventory, "mine", "gpu-1-1g-3")
+    allocate(inventory, "third", "gpu-1-3g-0")
+    assert (node_of(inventory).gpus, inventory.stock.free_milli("n1")) == (4, 3000)
+
+
+def test_of_gpus_and_their_partitions_the_class_counts_that_is_first_in_the_settings() -> None:
+    inventory = an_inventory(rule=PoolRule(device_classes=(CLASS, "1g"), default_pool="any"))
+    devices = inventory.stock.devices
+    devices.published.put_class("1g", msgspec.convert(a_device_class("1g", class_of("1g")), DeviceClass))
+    made = msgspec.convert(
+        a_claim_template("small", "ns", request={"exactly": {"deviceClassName": "1g"}}), ResourceClaimTemplate
+    )
+    devices.put_template("ns/small", made)
+    claims = [PodClaim(resource_claim_template_name="small")]
+    assert devices.claimed("ns", claims) == 1
+    publish_partitions(inventory)
+    assert node_of(inventory).gpus == 2
+    with pytest.raises(InvalidField, match=f"'1g' gives partitions of devices that count for DeviceClass '{CLASS}'"):
+        devices.claimed("ns", claims)
+    for name in ("n1-counters", "n1-devices"):
+        devices.published.put_slice(name, None)
+    assert devices.claimed("ns", claims) == 1
+
+
+def test_partition_that_takes_of_a_counter_which_nobody_publishes_is_no_gpu() -> None:
+    inventory = an_inventory()
+    takes = [{"counterSet": "gone", "counters": {"slices": {"value": "1"}}}]
+    publish(inventory, [a_device("part", consumesCounters=takes), a_device("whole")])
+    assert node_of(inventory).gpus == 1
+
+
 def test_pod_whose_extended_resource_kube_scheduler_took_from_devices_counts_once() -> None:
     inventory = an_inventory()
     publish(inventory)
@@ -204,7 +317,7 @@ def test_claimed_gpus_of_a_replica_add_up_and_what_is_missing_is_named() -> None
     with pytest.raises(MissingReference, match="namespace other has no ResourceClaimTemplate 'two'") as missing:
         devices.claimed("other", claims)
     assert missing.value.field == "resourceClaims[0].resourceClaimTemplateName"
-    devices.put_class(CLASS, None)
+    devices.published.put_class(CLASS, None)
     with pytest.raises(MissingReference, match=f"ResourceClaimTemplate two asks for DeviceClass '{CLASS}', which is"):
         devices.claimed("ns", claims)
 

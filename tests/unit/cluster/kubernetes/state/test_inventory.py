@@ -31,6 +31,7 @@ LOOKED_UP = ("stock._foreign", "stock._cached", "inventory._gpu_nodes")
 def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
     job, _, role = name.partition("-")
     labels = {"training.kubeflow.org/job-name": job} if job in JOBS else {}
+    labels |= {"training.kubeflow.org/job-role": "launcher"} if role == "launcher" else {}
     notes = {"voda.dev/job-id": job} if "worker" in role else {}
     metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
     requests = {"nvidia.com/gpu": fields["gpus"], "cpu": "500m"}
@@ -82,6 +83,7 @@ def kept(inventory: Inventory) -> Any:
         "_past",
         "_job",
         "_pool_of_worker",
+        "_job_of_launcher",
         "_labels",
         "_pools",
         "_index",
@@ -111,6 +113,20 @@ def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_s
     node = inventory.stock.node("n1")
     assert node is not None
     assert node.foreign_gpus == 1
+
+
+def test_node_names_the_job_of_a_launcher_that_has_gpus_of_it_whatever_is_known_first() -> None:
+    launcher = a_pod("a-launcher", uid="p", version=1, node="n1", phase="Running", gpus="1")
+    inventory = Inventory(PoolRule(), LIVE.get)
+    inventory.put_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "a100"}))
+    inventory.put_pod("ns/a-launcher", launcher)
+    found = []
+    for seen in (an_object("a", "object-1", 2, is_claimed=True), None):
+        inventory.put_object("object-1", KIND, seen)
+        node = inventory.stock.node("n1")
+        assert node is not None
+        found.append((node.foreign_gpus, node.launchers))
+    assert found == [(1, ("a",)), (1, ())]
 
 
 @pytest.mark.parametrize("restarts", [False, True])

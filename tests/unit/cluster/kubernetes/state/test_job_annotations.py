@@ -72,17 +72,17 @@ def test_object_has_finished_when_its_operator_says_so(kind: str, expected: bool
     assert an_object(status=status).has_finished is expected
 
 
-def test_user_is_named_by_annotation_else_label_else_namespace() -> None:
+def test_user_is_the_namespace_unless_an_annotation_that_is_checked_names_one() -> None:
     both = an_object(annotations={"voda.dev/user": "ann"}, labels={"voda.dev/user": "bob"})
-    assert user_of(both.metadata) == "ann"
-    assert user_of(an_object(labels={"voda.dev/user": "bob"}).metadata) == "bob"
-    assert user_of(an_object().metadata) == "team"
+    assert user_of(both.metadata, is_checked=True) == "ann"
+    assert user_of(both.metadata, is_checked=False) == "team"
+    assert user_of(an_object(labels={"voda.dev/user": "bob"}).metadata, is_checked=True) == "team"
 
 
 @pytest.mark.parametrize("name", ["", "Ann", "a b", "x" * 64, "ann\n", "../admin"])
 def test_user_that_nobody_can_be_is_refused(name: str) -> None:
     with pytest.raises(InvalidField, match=r"metadata.annotations\[voda.dev/user\]"):
-        user_of(an_object(annotations={"voda.dev/user": name}).metadata)
+        user_of(an_object(annotations={"voda.dev/user": name}).metadata, is_checked=True)
 
 
 def test_manifest_is_what_the_user_wrote() -> None:

@@ -28,7 +28,7 @@ def a_stock(*, is_served: bool = True, **templates: int) -> DeviceStock:
     devices = DeviceStock(PoolRule(device_classes=(CLASS,)), lambda _node: None)
     devices.is_served = is_served
     for name in (CLASS, "nic.example.com"):
-        devices.put_class(name, msgspec.convert(a_device_class(name), DeviceClass))
+        devices.published.put_class(name, msgspec.convert(a_device_class(name), DeviceClass))
     for name, gpus in templates.items():
         put_template(devices, name, exactly={"deviceClassName": CLASS, "count": gpus})
     return devices
@@ -100,7 +100,7 @@ def test_device_class_that_is_missing_may_come() -> None:
     devices = a_stock()
     annotations = {"voda.dev/device-class": CLASS}
     assert counted(devices, worker_spec={}, annotations=annotations, gpus=2) == 2
-    devices.put_class(CLASS, None)
+    devices.published.put_class(CLASS, None)
     with pytest.raises(MissingReference, match=f"there is no DeviceClass '{CLASS}'"):
         counted(devices, worker_spec={}, annotations=annotations)
 
@@ -132,5 +132,5 @@ def test_job_whose_claims_voda_makes_has_an_obstacle_only_where_the_class_is_gon
     changes = {"worker_spec": own, "annotations": {"voda.dev/device-class": CLASS}, "gpus": 0}
     devices = a_stock()
     assert not obstacle(devices, 2, **changes)
-    devices.put_class(CLASS, None)
+    devices.published.put_class(CLASS, None)
     assert obstacle(devices, 2, **changes) == f"its pods would get no GPUs: there is no DeviceClass '{CLASS}'"

@@ -1,5 +1,6 @@
 """Nodes become pools by one rule, and change only by what matters to a plan."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.state.inventory import NodeStock
-from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of
+from voda.cluster.kubernetes.state.nodes import (
+    MOST_GPUS,
+    NONE_TAKEN,
+    NodeDevices,
+    PoolRule,
+    as_node,
+    pool_name,
+    pool_of,
+)
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.manifests import names
@@ -18,16 +27,49 @@ RULE = PoolRule()
 CPUS = PoolRule(resource="cpu", default_pool="cpus")
 
 
-def seen(rule: PoolRule = RULE, *, foreign_milli: int = 0, **fields: Any) -> Node:
-    node = as_node(a_node_object(**fields), rule, foreign_milli=foreign_milli)
+def seen(rule: PoolRule = RULE, *, taken: Mapping[str, int] = NONE_TAKEN, **fields: Any) -> Node:
+    node = as_node(a_node_object(**fields), rule, taken=taken)
     assert node is not None
     return node
 
 
 def test_node_with_the_label_is_of_its_pool_with_its_allocatable_gpus() -> None:
-    expected = {"kubernetes.io/hostname": "gpu-1", "vodascheduler/accelerator": "a100"}
-    labels = expected | {"beta.kubernetes.io/os": "linux", "feature.node.kubernetes.io/cpu-hardware": "x" * 63}
-    assert seen(labels=labels) == Node(name="gpu-1", pool="a100", gpus=Gpus(8), labels=expected)
+    labels = {"vodascheduler/accelerator": "a100", "feature.node.kubernetes.io/cpu-hardware": "x" * 63}
+    room = {"cpu": 4_000, "pods": 110_000}
+    allocatable = {"cpu": "4", "pods": "110", "nvidia.com/gpu": "8"}
+    expected = Node(name="gpu-1", pool="a100", gpus=Gpus(8), labels=labels, room=room)
+    assert seen(labels=labels, allocatable=allocatable) == expected
+
+
+def test_node_has_the_room_that_others_leave_of_each_resource_but_gpus() -> None:
+    allocatable = {"cpu": "8", "memory": "1Gi", "pods": "10", "rdma/hca": "2", "nvidia.com/gpu": "8"}
+    taken = {"cpu": 2_500, "memory": 2**31 * 1000, "pods": 3_000, "nvidia.com/gpu": 1_000, "other": 5}
+    assert seen(allocatable=allocatable, taken=taken).room == {"cpu": 5_500, "pods": 7_000, "rdma/hca": 2_000}
+
+
+def test_node_of_a_resource_that_is_given_as_devices_has_room_for_all_who_ask_for_it() -> None:
+    devices = NodeDevices(extended_resources=("example.com/nic", "nvidia.com/gpu"))
+    node = as_node(a_node_object(allocatable={"cpu": "1"}), RULE, devices=devices)
+    assert node is not None
+    assert node.room == {"cpu": 1_000, "example.com/nic": 2**63 - 1}
+
+
+def test_node_that_says_very_much_fits_into_an_event() -> None:
+    labels = {RULE.label: "a100"} | {f"a/{number}": "x" for number in range(5_000)}
+    taints = [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(5_000)]
+    allocatable = {f"example.com/r{number}": "9E" for number in range(5_000)}
+    node = seen(labels=labels, taints=taints, allocatable=allocatable)
+    assert (len(node.labels), len(node.taints), len(node.room or ())) == (1_000, 100, 200)
+    assert RULE.label in node.labels
+    assert len(msgspec.json.encode(node)) < 500_000
+
+
+@pytest.mark.parametrize("quantity", ["many", "-5", "", "1e99999", "٣", "9" * 300])
+def test_quantity_of_a_broken_kubelet_gives_no_room_that_an_event_could_not_hold(quantity: str) -> None:
+    room = seen(allocatable={"cpu": quantity, "pods": "1"}).room
+    assert room is not None
+    assert room.keys() <= {"cpu", "pods"}
+    assert msgspec.json.decode(msgspec.json.encode(room)) == room
 
 
 def test_node_without_gpus_is_of_the_pool_its_label_names() -> None:
@@ -99,9 +141,8 @@ def test_node_that_never_reported_is_not_ready() -> None:
     [
         ({"is_cordoned": True}, False, False),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, True, True),
-        ({"taints": [{"key": "spot", "effect": "NoExecute"}]}, True, True),
-        ({"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}, True, True),
-        ({"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}, False, False),
+        ({"taints": [{"key": "spot", "effect": "NoExecute"}]}, True, False),
+        ({"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}, True, False),
         ({"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}, False, False),
         ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, True, False),
         ({"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]}, True, False),
@@ -113,6 +154,19 @@ def test_node_that_is_cordoned_takes_no_new_workers_and_one_that_is_drained_lose
     node = seen(**fields)
     assert (node.is_schedulable, node.is_draining) == (is_schedulable, is_draining)
     assert bool(node.usable_gpus) == (is_schedulable and not is_draining)
+
+
+def test_taints_that_keep_workers_off_are_the_nodes_in_one_order_whatever_the_servers() -> None:
+    spot, dedicated = {"key": "spot", "effect": "NoExecute"}, {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+    others = [
+        {"key": "slow", "effect": "PreferNoSchedule"},
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ]
+    node = seen(taints=[spot, *others, dedicated])
+    assert [taint.text for taint in node.taints] == ["dedicated=x:NoSchedule", "spot:NoExecute"]
+    assert node.taints == seen(taints=[dedicated, spot]).taints
 
 
 @pytest.mark.parametrize("key", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])
@@ -127,7 +181,7 @@ def test_taint_of_the_node_controller_is_no_cordon_and_changes_nothing_beside_th
     ("foreign_milli", "foreign", "usable"), [(0, 0, 7), (910, 0, 7), (911, 1, 6), (7910, 7, 0), (20_000, 7, 0)]
 )
 def test_cpus_of_a_node_are_the_whole_ones_left_beside_others(foreign_milli: int, foreign: int, usable: int) -> None:
-    node = seen(CPUS, allocatable={"cpu": "7910m"}, labels={}, foreign_milli=foreign_milli)
+    node = seen(CPUS, allocatable={"cpu": "7910m"}, labels={}, taken={"cpu": foreign_milli})
     assert (node.pool, node.gpus, node.foreign_gpus, node.usable_gpus) == ("cpus", 7, foreign, usable)
 
 

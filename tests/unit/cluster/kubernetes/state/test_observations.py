@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import a_job
-from tests.kube.trimmed import a_node_object
+from tests.kube.trimmed import a_node_object, a_pod
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -17,7 +17,17 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
-from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, WorkerExited
+from voda.domain.reasons.requests import ObjectGone
+from voda.events.types import (
+    ExitCause,
+    JobCancelRequested,
+    JobCompleted,
+    NodeChanged,
+    NodeLeft,
+    NodeRoomChanged,
+    ProgramFailed,
+    WorkerExited,
+)
 
 TORCH = PyTorchJobV1()
 SUCCEEDED: dict[str, Any] = {
@@ -34,7 +44,7 @@ class Told:
         self.live, self.past = {"a": live}, dict[str, Job]()
         self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
         self.inventory.put_node("n1", a_node_object("n1"))
-        self.observations = Observations(self.inventory)
+        self.observations = Observations(self.inventory, lambda: 0.0)
 
     def see(self, job: JobObject) -> None:
         self.inventory.put_object(job.metadata.uid, TORCH, job)
@@ -95,6 +105,7 @@ def test_workers_that_voda_ends_to_start_all_anew_were_not_evicted_and_one_that_
     assert told.look({0: "n1", 1: "n1"}) == (
         WorkerExited(job_id="a", workers=(0,), cause="stopped"),
         WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=3),
+        ProgramFailed(job_id="a", replica="a-worker-1", reason="ended with exit code 3", next_try=2, most_tries=7),
     )
 
 
@@ -103,7 +114,7 @@ def test_object_that_is_deleted_while_its_job_goes_on_cancels_it() -> None:
     told.see(an_object())
     told.look()
     told.lose(an_object())
-    assert told.look() == (JobCancelRequested(job_id="a", reason="its MPIJob was deleted"),)
+    assert told.look() == (JobCancelRequested(job_id="a", reason=ObjectGone(object="MPIJob")),)
 
 
 def test_object_that_is_deleted_before_anybody_looked_at_its_end_tells_the_end() -> None:
@@ -174,3 +185,58 @@ def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the
     told.observations.begin([])
     told.inventory.put_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
+
+
+def test_room_that_others_leave_is_told_alone_only_when_it_is_asked_for_and_once() -> None:
+    told = Told()
+    told.observations.begin(told.live.values())
+    other = a_pod("other", node="n1", requests={"cpu": "2", "memory": "1Gi"})
+    told.inventory.put_pod("other", other)
+    assert told.observations.node_facts("n1") == []
+    (fact,) = (fact for _, fact in told.observations.room_facts())
+    assert isinstance(fact, NodeRoomChanged)
+    room = fact.room or {}
+    assert (room["cpu"], room["memory"], room["pods"]) == (30_000, 255 * 2**30 * 1000, 109_000)
+    assert told.observations.room_facts() == []
+
+
+def test_room_that_is_as_before_again_is_not_told() -> None:
+    told = Told()
+    told.observations.begin(told.live.values())
+    for other in (a_pod("other", node="n1"), None):
+        told.inventory.put_pod("other", other)
+        assert told.observations.node_facts("n1") == []
+    assert told.observations.room_facts() == []
+
+
+def test_room_is_told_with_what_else_changes_at_once() -> None:
+    told = Told()
+    told.observations.begin(told.live.values())
+    told.inventory.put_pod("other", a_pod("other", node="n1"))
+    assert told.observations.node_facts("n1") == []
+    told.inventory.put_node("n1", a_node_object("n1", is_cordoned=True))
+    ((_, fact),) = told.observations.node_facts("n1")
+    assert isinstance(fact, NodeChanged)
+    assert (fact.node.is_schedulable, (fact.node.room or {})["pods"]) == (False, 109_000)
+    assert told.observations.room_facts() == []
+
+
+def test_workers_and_pods_that_have_ended_leave_the_room_of_their_node_as_it_is() -> None:
+    told = Told(a_job("a", name="a", namespace="ns", uid="u1", pool="a100"))
+    told.observations.begin(told.live.values())
+    told.see(an_object())
+    told.run(0, 1)
+    told.inventory.put_pod("over", a_pod("over", node="n1", phase="Succeeded", requests={"cpu": "2"}))
+    told.inventory.put_pod("unbound", a_pod("unbound", requests={"cpu": "2"}))
+    assert told.observations.node_facts("n1") == []
+    assert told.observations.room_facts() == []
+
+
+def test_node_that_leaves_while_its_room_has_changed_is_told_to_have_left_and_nothing_more() -> None:
+    told = Told()
+    told.observations.begin(told.live.values())
+    told.inventory.put_pod("other", a_pod("other", node="n1"))
+    told.observations.node_facts("n1")
+    told.inventory.put_node("n1", None)
+    assert [type(fact) for _, fact in told.observations.node_facts("n1")] == [NodeLeft]
+    assert told.observations.room_facts() == []

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from voda.cluster.kubernetes.convergence.steps import DesiredRun, ObservedJob, Unregister, steps, to_untrack
+from voda.cluster.kubernetes.convergence.desired import DesiredRun, ObservedJob, Unregister
+from voda.cluster.kubernetes.convergence.steps import steps, to_untrack
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
-from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.success_policy import SuccessRule
@@ -206,6 +207,18 @@ def test_operators_success_by_a_pod_that_was_taken_is_none(kind: JobKind, is_tak
     pod = {"metadata": own, "status": {"phase": "Succeeded", "conditions": [DISRUPTED] * is_taken}}
     found = KubeJob(kind, job).judged([msgspec.convert(pod, Pod)], STARTED)
     assert found.object.is_void == is_taken
+
+
+@pytest.mark.parametrize("policy", [{}, {"ttlSecondsAfterFinished": 60}, {"cleanPodPolicy": "All"}])
+@pytest.mark.parametrize("kind", [MPIJobV1(), MPIJobV2()])
+def test_operators_success_by_a_launcher_that_is_gone_is_none_where_launchers_stay(
+    kind: JobKind, policy: dict[str, Any]
+) -> None:
+    status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    body = {"metadata": {"name": "a", "namespace": "ns", "uid": "u1"}, "status": status, "spec": {"runPolicy": policy}}
+    job = msgspec.convert(body, JobObject)
+    assert KubeJob(kind, job).judged([], STARTED).object.is_void == (not policy)
+    assert not KubeJob(kind, job).judged([], a_job("a", max_replicas=4, uid="u1")).object.is_void
 
 
 def test_pod_that_others_delete_while_it_runs_is_not_counted_by_its_job() -> None:

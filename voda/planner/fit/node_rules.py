@@ -1,0 +1,66 @@
+"""The hook of a decision for nodes that do not take every job: filters, resources, and who gives way for them."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import Struct
+
+from voda.domain.plan import Placement
+from voda.domain.reasons.outcomes import Reason
+from voda.domain.state import ClusterState
+from voda.placement import Placer
+from voda.placement.giving_way import Ways, give_way
+from voda.planner.candidates import Placed
+from voda.planner.fit.bound_plan import filled, in_force, is_better
+from voda.planner.fit.confinement import is_bound_to_nodes, sizes_within
+from voda.planner.fit.node_fit import with_fit
+from voda.planner.wings import FitRules, NodeBounds
+from voda.policies import Policy, gives_as_requested
+
+
+class KubernetesRules(FitRules):
+    """What kube-scheduler would say of the nodes."""
+
+    def shown(self, view: ClusterState) -> ClusterState:
+        return with_fit(view)
+
+    def placer(self, placer: Placer, policy: Policy) -> Placer:
+        return _Yielding(placer, may_shrink=not gives_as_requested(policy))
+
+    def bounds(self, view: ClusterState, policy: Policy, placer: Placer, now: float) -> NodeBounds | None:
+        return _Bounds(view=view, policy=policy, placer=placer, now=now) if is_bound_to_nodes(view) else None
+
+
+class _Yielding:
+    """A placer after whose answer jobs give way to those that few nodes take."""
+
+    name: ClassVar[str] = "yielding"
+    title: ClassVar[str] = "another placer, then jobs give way to those that few nodes take"
+
+    def __init__(self, placer: Placer, *, may_shrink: bool) -> None:
+        self._placer, self._may_shrink = placer, may_shrink
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        ways = Ways(view=view, replicas=replicas, may_shrink=self._may_shrink)
+        return give_way(ways, self._placer.place(view, replicas, now))
+
+
+class _Bounds(Struct, frozen=True, kw_only=True):
+    """The bounds of one view."""
+
+    view: ClusterState
+    policy: Policy
+    placer: Placer
+    now: float
+
+    def sizes(
+        self, view: ClusterState, replicas: Mapping[str, int], placed: Placement
+    ) -> Mapping[str, tuple[int, Reason]]:
+        return sizes_within(view, replicas, placed, self.policy, self.now)
+
+    def last_word(self, wanted: Mapping[str, int], placed: Placed) -> Placed:
+        """Return the better of the new plan and the one in force: what one job left may be of use for a third."""
+        new = filled(self.view, placed, self.policy, self.placer, self.now)
+        if is_better(self.view, wanted, new.placement):
+            return new
+        return filled(self.view, in_force(self.view, wanted, new), self.policy, self.placer, self.now)
