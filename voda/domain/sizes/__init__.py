@@ -21,7 +21,7 @@ class SizeRange(NamedTuple):
 
 
 class Sizes(Struct, frozen=True):
-    """Numbers of workers, none of them 0."""
+    """Numbers of workers, none of them 0; where a job has some, one or more."""
 
     ranges: tuple[SizeRange, ...]
     """Ascending, apart from each other."""
@@ -31,9 +31,8 @@ class Sizes(Struct, frozen=True):
         """Return these sizes, which ascend; the same ones are always equal."""
         ranges: list[SizeRange] = []
         for number in numbers:
-            first, last, step = ranges[-1] if ranges else (number, number, 0)
-            if ranges and (first == last or number - last == step):
-                ranges[-1] = SizeRange(first, number, number - last)
+            if ranges and ((end := ranges[-1]).first == end.last or number - end.last == end.step):
+                ranges[-1] = SizeRange(end.first, number, number - end.last)
             else:
                 ranges.append(SizeRange(number, number))
         return cls(tuple(ranges))
@@ -56,6 +55,14 @@ class Sizes(Struct, frozen=True):
     def beyond(self, workers: int) -> "Sizes":
         """Return how many workers make one of the sizes beside so many others; those fewer than 0 are taken away."""
         return Sizes.of(size - workers for size in self if size > workers)
+
+    @property
+    def least(self) -> int:
+        return self.ranges[0].first
+
+    @property
+    def most(self) -> int:
+        return self.ranges[-1].last
 
     @property
     def is_dense(self) -> bool:
