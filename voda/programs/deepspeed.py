@@ -1,8 +1,8 @@
 """At how many workers a program runs whose elastic section of a DeepSpeed configuration says the batch sizes.
 
 Source: `_get_compatible_gpus_v01` of deepspeed/elasticity/elasticity.py in 0.19.7, whose answers these are; 0.19.8
-removed it and refuses the section. A GPU count fits a batch if it divides batch / micro batch for one of the micro batches; of
-the candidates that batch counts that the most GPU counts fit, of equals the largest (or smallest) one.
+removed it and refuses the section. A GPU count fits a batch if it divides batch / micro batch for one of the micro
+batches; of the candidates that batch counts that the most GPU counts fit, of equals the largest (or smallest) one.
 """
 
 import json
@@ -55,7 +55,8 @@ def sizes_of_config(file: Path, processes: int) -> Sizes:
         found = f"{counts[0]} to {counts[-1]}" if counts else "none"
         raise InvalidInput(
             f"{file}: of the GPU counts that its elastic section fits ({found}) none makes 1 to {MOST_REPLICAS:,}"
-            f" workers of {counted(processes, 'GPU')}: change micro_batch_sizes, min_gpus or max_gpus, or the GPUs of a worker"
+            f" workers of {counted(processes, 'GPU')}: change micro_batch_sizes, min_gpus, max_gpus or the GPUs of a"
+            " worker"
         )
     return Sizes.of(sizes)
 

@@ -86,7 +86,7 @@ def _spec_at(spec: JobSpec, sizes: Sizes) -> JobSpec:
     least, most = sizes.above(spec.min_replicas - 1), sizes.floor(spec.max_replicas)
     if not 0 < least <= most:
         raise InvalidInput(
-            f"sizes {sizes}: job {spec.job_id} has none of them: it runs with {spec.min_replicas} to {spec.max_replicas}"
+            f"sizes {sizes}: none is between {spec.min_replicas} and {spec.max_replicas}, as job {spec.job_id} asks"
         )
     requested = max(least, sizes.floor(spec.requested))
     return replace(spec, sizes=sizes, min_replicas=least, max_replicas=most, requested_replicas=requested)
