@@ -67,7 +67,7 @@ def elastic_section(config: object, source: str) -> ElasticSection:
     if not isinstance(section, Mapping):
         raise InvalidInput(f"{source}: expected DeepSpeed's configuration with a section elasticity, got none")
     if section.get("enabled", False) is not True:
-        raise InvalidInput(f"{source}: elasticity.enabled: expected true, got {section.get('enabled')!r:.40}")
+        raise InvalidInput(f"{source}: elasticity.enabled: expected true, got {section.get('enabled', False)!r:.40}")
     version = section.get("version", 0.2)
     if str(version) != "0.1":
         shown = repr(version)[:40] if "version" in section else "none, which DeepSpeed takes for 0.2"

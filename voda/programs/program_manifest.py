@@ -130,6 +130,8 @@ def _mpi_words(job: ProgramJob) -> list[str]:
         # Any image with MPI will do; `voda run` would need voda in it.
         return ["mpirun", *program]
     sizes = ["--min-np", str(job.least * _processes(job)), "--max-np", str(job.most * _processes(job))]
+    if job.sizes is not None:
+        sizes += ["--sizes", str(Sizes.of(size * _processes(job) for size in job.sizes))]
     return ["voda", "run", *sizes, "--grace", str(_GRACE_S), "--host-discovery-script", _DISCOVERY, "--", *program]
 
 

@@ -112,7 +112,10 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--print", "job.yaml"], "--print is for a program after --"),
         (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
         (["--workers", "4", "--", "python", "plain_fit.py"], "has one worker, not 4, because it imports no library"),
-        (["--workers", "4-1", "--", "python", "train.py"], "--workers: expected 1 to 4,096, such as 2 or 1-4"),
+        (
+            ["--workers", "4-1", "--", "python", "train.py"],
+            "--workers: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8",
+        ),
         (
             ["--time", "4x", "--", "python", "train.py"],
             "--time: expected a span with its unit: 30d, 12h, 90m, 30s or 1d12h",

@@ -14,16 +14,16 @@ _MOST_RANGES: Final = 256
 """An estimate of each, and a place in each event, bound what a job may take."""
 
 
-def parse_sizes(text: str, field: str) -> Sizes:
-    """Return the sizes that a text says, from 1 to 4,096 and ascending; raises InvalidField, which names the field."""
+def parse_sizes(text: str, field: str, *, most: int = MOST_REPLICAS) -> Sizes:
+    """Return the sizes that a text says, from 1 to `most` and ascending; raises InvalidField, which names the field."""
     if not text.strip():
-        raise InvalidField(field, f"{field}: expected sizes such as 1-4, 2-16:2 or 1,2,4,8, got none")
+        raise InvalidField(field, f"{field}: {_expected(most)}, got none")
     if len(text) > _MOST_LETTERS:
         raise InvalidField(field, f"{field}: expected up to {_MOST_LETTERS:,} letters, got {len(text):,}")
     numbers: list[int] = []
     for part in text.split(","):
-        numbers += _range(part.strip(), field)
-        if len(numbers) > MOST_REPLICAS:
+        numbers += _range(part.strip(), field, most)
+        if len(numbers) > most:
             break
     for before, after in pairwise(numbers):
         if before >= after:
@@ -35,12 +35,12 @@ def parse_sizes(text: str, field: str) -> Sizes:
     return sizes
 
 
-def _range(text: str, field: str) -> range:
+def _range(text: str, field: str, most: int) -> range:
     if (match := _RANGE.fullmatch(text)) is None:
-        raise InvalidField(field, f"{field}: expected sizes such as 1-4, 2-16:2 or 1,2,4,8, got {text[:40]!r}")
+        raise InvalidField(field, f"{field}: {_expected(most)}, got {text[:40]!r}")
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-    if not 1 <= first <= last <= MOST_REPLICAS or not step:
-        raise InvalidField(field, f"{field}: expected sizes from 1 to {MOST_REPLICAS:,}, got {text[:40]!r}")
+    if not 1 <= first <= last <= most or not step:
+        raise InvalidField(field, f"{field}: {_expected(most)}, got {text[:40]!r}")
     if (last - first) % step:
         reached = last - (last - first) % step
         raise InvalidField(
@@ -49,3 +49,7 @@ def _range(text: str, field: str) -> range:
             f" or {first}-{reached + step}:{step}, got {text}",
         )
     return range(first, last + 1, step)
+
+
+def _expected(most: int) -> str:
+    return f"expected 1 to {most:,}, such as 2, 1-4, 2-16:2 or 1,2,4,8"
