@@ -48,6 +48,7 @@ POSITIONAL = {
     "ScalingLaw": "the parameters of its formula",
     "Shares": _SHORT,
     "SickGpu": _SHORT,
+    "Sizes": "it has one field",
     "UserService": _SHORT,
     "Unused": "one place makes it",
     "_Choice": "one place makes it",

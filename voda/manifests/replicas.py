@@ -84,7 +84,7 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-class ReplicaBounds(Struct, frozen=True, kw_only=True):
+class SizeBounds(Struct, frozen=True, kw_only=True):
     """How many replicas a job may have; a Master counts as one."""
 
     least: int
@@ -94,7 +94,7 @@ class ReplicaBounds(Struct, frozen=True, kw_only=True):
     """None: all from the least to the most."""
 
 
-def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> ReplicaBounds:
+def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> SizeBounds:
     """Return how many replicas a job may have, each of so many processes.
 
     Raises:
@@ -119,12 +119,12 @@ def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> R
     _refuse_unnumbered(job, greatest, most.path)
     _refuse_growth_without_workers(job, greatest, most.path)
     wanted = _requested(requested, plain, (least, most))
-    return ReplicaBounds(least=least.replicas, most=greatest, requested=wanted, sizes=None)
+    return SizeBounds(least=least.replicas, most=greatest, requested=wanted, sizes=None)
 
 
 def _sized_bounds(
     job: JobManifest, sizes: Sizes, path: str, given: tuple["_Bound | None", "_Bound | None", "_Bound"]
-) -> ReplicaBounds:
+) -> SizeBounds:
     """Return the bounds of a job whose sizes an annotation says: of others, only annotations count."""
     *bounds, plain = given
     ends = _field_bound(sizes.least, path, "annotation"), _field_bound(sizes.most, path, "annotation")
@@ -139,7 +139,7 @@ def _sized_bounds(
     _refuse_unnumbered(job, most.replicas, most.path)
     _refuse_growth_without_workers(job, most.replicas, most.path)
     requested = sizes.floor(min(max(plain.replicas, least.replicas), most.replicas))
-    return ReplicaBounds(
+    return SizeBounds(
         least=least.replicas, most=most.replicas, requested=requested, sizes=None if sizes.is_dense else sizes
     )
 
