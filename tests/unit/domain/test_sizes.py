@@ -55,7 +55,7 @@ EXPECTED = "sizes: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8, got"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", f"{EXPECTED} none"),
+        ("", f"{EXPECTED} ''"),
         ("1,,2", f"{EXPECTED} ''"),
         ("two", f"{EXPECTED} 'two'"),
         ("0,2", f"{EXPECTED} '0'"),

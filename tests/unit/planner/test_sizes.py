@@ -15,7 +15,9 @@ from voda.domain.settings import Settings
 from voda.domain.sizes import Sizes
 from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
+from voda.planner.registries import Registries
 from voda.policies import POLICIES, Policy
+from voda.timetravel.explanation import explain_live
 
 POWERS = Sizes.of([1, 2, 4, 8])
 EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
@@ -91,3 +93,19 @@ def test_growth_when_it_does_not_pay_leaves_no_job_at_a_size_at_which_it_no_long
     view = a_state(jobs=[job], nodes=[a_node("n1", gpus=4)], placement={"a": ("n1",) * 3}, estimates={"a": estimate})
     plan = decide(view, POLICIES["elastic-fifo"], PLACERS["steady"], 0.0, cause="tick")
     assert len(plan.placement["a"]) == 4
+
+
+def test_explanation_of_a_job_whose_next_size_does_not_fit_says_what_it_takes() -> None:
+    job = a_job("a", max_replicas=8, workers=dict.fromkeys(range(4), "n1"))
+    job = replace(job, spec=at_sizes(job.spec, POWERS))
+    state = a_state(jobs=[job], nodes=[a_node("n1", gpus=7)], placement={"a": ("n1",) * 4})
+
+    def suggestions(state: ClusterState) -> tuple[str, ...]:
+        decider = Registries().decider(state, cause="test")
+        return explain_live(state, "a", 1.0, policies=POLICIES, decide=decider).suggestions
+
+    assert suggestions(state) == ("its next size is 8: that takes 4 GPUs more, and 3 are free",)
+    assert suggestions(replace(state, nodes={"n1": a_node("n1", gpus=4)})) == ()
+    waiting = replace(job, workers={}, spec=replace(job.spec, min_replicas=8, requested_replicas=8))
+    state = replace(state, jobs={"a": waiting}, plan=replace(state.plan, placement={}))
+    assert "would start at once with min 4" in suggestions(state)

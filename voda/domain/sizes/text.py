@@ -16,8 +16,6 @@ _MOST_RANGES: Final = 256
 
 def parse_sizes(text: str, field: str, *, most: int = MOST_REPLICAS) -> Sizes:
     """Return the sizes that a text says, from 1 to `most` and ascending; raises InvalidField, which names the field."""
-    if not text.strip():
-        raise InvalidField(field, f"{field}: {_expected(most)}, got none")
     if len(text) > _MOST_LETTERS:
         raise InvalidField(field, f"{field}: expected up to {_MOST_LETTERS:,} letters, got {len(text):,}")
     numbers: list[int] = []
