@@ -64,17 +64,22 @@ def candidates_of(
     *,
     fitted: Callable[[ClusterState], ClusterState],
     leaving: Set[str] = frozenset(),
+    yielding: Set[str] = frozenset(),
 ) -> Candidates:
     """Return the jobs that a decision is about. Replicas that are done need no GPUs any more.
 
     Args:
         fitted: shows jobs the nodes that refuse them.
         leaving: jobs whose launchers' GPUs count as free, as those of jobs do that are not planned.
+        yielding: jobs without GPUs that count as if they were not at work.
     """
     eligible, held = eligible_view(without_sick_workers(view, now), now)
     eligible, fixed = without_fixed(eligible)
     eligible, stuck, last = with_backed_off_last(without_done(eligible), now)
     open_view, lacking, launchers = with_launchers(with_closed_nodes(eligible, now), view.jobs, leaving)
+    if yielding:
+        away = {job_id: replace(job, workers={}) for job_id, job in open_view.jobs.items() if job_id in yielding}
+        open_view = replace(open_view, jobs={**open_view.jobs, **away})
     shown, others = without_gpus(fitted(open_view))
     return Candidates(
         view=shown,

@@ -20,6 +20,7 @@ from voda.planner.displacement import displaced_in_vain, left_for, without_more
 from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import capped_at, feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_sick_moved
+from voda.planner.outranked import beside_outranked
 from voda.planner.priority import allocate, place
 from voda.planner.wings import NO_WINGS, FitRules, Wings
 from voda.planner.without_gpus import place_without_gpus
@@ -31,6 +32,7 @@ _MOST_ATTEMPTS: Final = 4
 _MOST_MORE: Final = 4
 """Attempts more where jobs are bound to some nodes."""
 _MOST_NAMED: Final = 3
+_NOBODY: Final[Set[str]] = frozenset()
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
@@ -53,16 +55,23 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         assert wings.in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
         return wings.in_cells(candidates, policy, now)
 
-    def decided(leaving: Set[str] = frozenset()) -> tuple[Candidates, Placed]:
-        candidates = candidates_of(view, now, fitted=wings.nodes.shown, leaving=leaving)
-        return candidates, without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
+    def on(candidates: Candidates) -> Placed:
+        return without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
 
-    candidates, placed = decided()
+    candidates = candidates_of(view, now, fitted=wings.nodes.shown)
+    placed, preempted = on(candidates), _NOBODY
     if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
         # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
-        _, other = decided(leaving=candidates.launchers)
+        other = on(candidates_of(view, now, fitted=wings.nodes.shown, leaving=candidates.launchers))
         if preempted := candidates.launchers - other.placement.keys():
-            candidates, placed = decided(leaving=preempted)
+            candidates = candidates_of(view, now, fitted=wings.nodes.shown, leaving=preempted)
+            placed = on(candidates)
+    candidates, placed = beside_outranked(
+        candidates,
+        placed,
+        lambda yielding: candidates_of(view, now, fitted=wings.nodes.shown, leaving=preempted, yielding=yielding),
+        on,
+    )
     placement, reasons = dict(placed.placement), dict(placed.reasons)
     for job_id, nodes, reason in place_without_gpus(candidates.view, candidates.without_gpus, placed.placement):
         placement |= {job_id: nodes} if nodes else {}
