@@ -4,7 +4,7 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from voda.changed_keys import gone_keys, other_keys
@@ -19,11 +19,11 @@ from voda.planner.candidates import Candidates, Placed, candidates_of, without_l
 from voda.planner.displacement import displaced_in_vain, left_for, without_more
 from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import capped_at, feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.gpuless.outranked import beside_outranked
+from voda.planner.gpuless.workers import place_without_gpus
 from voda.planner.node_states import with_sick_moved
-from voda.planner.outranked import beside_outranked
 from voda.planner.priority import allocate, place
 from voda.planner.wings import NO_WINGS, FitRules, Wings
-from voda.planner.without_gpus import place_without_gpus
 from voda.policies import Policy
 
 T = TypeVar("T")
@@ -32,7 +32,6 @@ _MOST_ATTEMPTS: Final = 4
 _MOST_MORE: Final = 4
 """Attempts more where jobs are bound to some nodes."""
 _MOST_NAMED: Final = 3
-_NOBODY: Final[Set[str]] = frozenset()
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
@@ -58,20 +57,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
     def on(candidates: Candidates) -> Placed:
         return without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
 
-    candidates = candidates_of(view, now, fitted=wings.nodes.shown)
-    placed, preempted = on(candidates), _NOBODY
-    if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
-        # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
-        other = on(candidates_of(view, now, fitted=wings.nodes.shown, leaving=candidates.launchers))
-        if preempted := candidates.launchers - other.placement.keys():
-            candidates = candidates_of(view, now, fitted=wings.nodes.shown, leaving=preempted)
-            placed = on(candidates)
-    candidates, placed = beside_outranked(
-        candidates,
-        placed,
-        lambda yielding: candidates_of(view, now, fitted=wings.nodes.shown, leaving=preempted, yielding=yielding),
-        on,
-    )
+    candidates, placed = _decided(view, now, wings.nodes, on)
     placement, reasons = dict(placed.placement), dict(placed.reasons)
     for job_id, nodes, reason in place_without_gpus(candidates.view, candidates.without_gpus, placed.placement):
         placement |= {job_id: nodes} if nodes else {}
@@ -101,6 +87,26 @@ def decide(  # noqa: PLR0913 - who decides, and on what
             **candidates.held,
         },
     )
+
+
+def _decided(
+    view: ClusterState, now: float, nodes: FitRules, on: Callable[[Candidates], Placed]
+) -> tuple[Candidates, Placed]:
+    """Return the candidates and what is decided on them, where others leave for some of them."""
+
+    def leaving(launchers: Set[str], workers: Set[str] = frozenset()) -> Candidates:
+        return candidates_of(view, now, fitted=nodes.shown, leaving=launchers, yielding=workers)
+
+    preempted: Set[str] = frozenset()
+    candidates = leaving(preempted)
+    placed = on(candidates)
+    if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
+        # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
+        other = on(leaving(candidates.launchers))
+        if preempted := candidates.launchers - other.placement.keys():
+            candidates = leaving(preempted)
+            placed = on(candidates)
+    return beside_outranked(candidates, placed, lambda workers: leaving(preempted, workers), on)
 
 
 def _place_bounded(view: ClusterState, policy: Policy, placer: Placer, now: float, nodes: FitRules) -> Placed:

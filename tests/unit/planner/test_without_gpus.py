@@ -16,8 +16,8 @@ from voda.domain.reasons.outcomes import Keeps, Starts, Waits
 from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
+from voda.planner.gpuless.workers import MOST_PER_NODE
 from voda.planner.registries import spare_for_pods
-from voda.planner.without_gpus import MOST_PER_NODE
 from voda.policies import POLICIES
 
 NODES = [a_node("n1", gpus=2), a_node("n2", gpus=2)]
