@@ -54,7 +54,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_replicas: int = 0
     gpus_per_replica: Gpus = Gpus(1)
     launcher_gpus: Gpus = NO_GPUS
-    """Of the launcher, which voda does not place, on one node and no more than a worker's: plans leave room for it."""
+    """Of the launcher, on one node and no more than a worker's: plans have a place for it beside the workers."""
     share: GpuRequest | None = None
     """The part of one GPU that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
     needs: PodNeeds | None = None

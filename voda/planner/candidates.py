@@ -41,8 +41,8 @@ class Candidates(Struct, frozen=True, kw_only=True):
     """Jobs that keep their workers as they are, which the view lacks."""
     lacking_launchers: Set[str] = frozenset()
     """Jobs that the view shows with one worker more, whose place is for the launcher: it asks for GPUs and has none."""
-    launchers: Set[str] = frozenset()
-    """Jobs whose launchers have GPUs, which count as others'."""
+    launchers: Mapping[str, str] = {}
+    """Jobs whose launchers have GPUs, which count as others' -> their nodes."""
     steady: Set[str] = frozenset()
     """Jobs at work that leave idle cells to guarantees alone."""
 
@@ -56,6 +56,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, Reason]
     left_out: Mapping[str, Reason] = {}
     """Jobs for which the nodes have no room -> why."""
+    launchers: Mapping[str, str] = {}
+    """As in Plan."""
 
 
 def candidates_of(
@@ -95,9 +97,11 @@ def candidates_of(
 
 
 def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed) -> Placed:
-    """Return what was decided without the places of launchers, which voda does not name; `view` is the log's."""
+    """Return what was decided, the last place of a job as that of its launcher; `view` is the log's."""
+    at = {job_id: node for job_id, node in candidates.launchers.items() if job_id in placed.placement}
     if not (launchers := candidates.lacking_launchers & placed.reasons.keys()):
-        return placed
+        return replace(placed, launchers=at) if at else placed
+    at |= {job_id: nodes[-1] for job_id in launchers if (nodes := placed.placement.get(job_id))}
     sizes = {job_id: len(nodes) - 1 for job_id in launchers if (nodes := placed.placement.get(job_id))}
 
     def cut(of_workers: Mapping[str, tuple[T, ...]]) -> Mapping[str, tuple[T, ...]]:
@@ -110,5 +114,6 @@ def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed
         placement=cut(placed.placement),
         guaranteed=cut(placed.guaranteed),
         devices=cut(placed.devices),
+        launchers=at,
         reasons={**placed.reasons, **reasons},
     )

@@ -81,6 +81,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placement=with_sick_moved(view, {**whole, **kept}, now),
         guaranteed={**guaranteed, **{name: each for name, each in view.plan.guaranteed.items() if name in fixed}},
         devices={**devices, **{name: each for name, each in view.plan.devices.items() if name in fixed}},
+        launchers={**placed.launchers, **{name: at for name, at in view.plan.launchers.items() if name in fixed}},
         reasons={
             **_with_drains(reasons, placement, sorted(view.drains)),
             **{job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
@@ -102,8 +103,8 @@ def _decided(
     placed = on(candidates)
     if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
         # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
-        other = on(leaving(candidates.launchers))
-        if preempted := candidates.launchers - other.placement.keys():
+        other = on(leaving(candidates.launchers.keys()))
+        if preempted := candidates.launchers.keys() - other.placement.keys():
             candidates = leaving(preempted)
             placed = on(candidates)
     return beside_outranked(candidates, placed, lambda workers: leaving(preempted, workers), on)
@@ -183,8 +184,10 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     placed = {job_id: new.placement[job_id] for job_id in _changed(before, new.placement, others)}
     released = tuple(sorted(gone_keys(before, new.placement, others)))
     guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
+    moved = {name: new.launchers.get(name, "") for name in _other_jobs(old.launchers, new.launchers)}
+    launchers = {job_id: node for job_id, node in moved.items() if job_id not in released}
     explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
-    if not (placed or released or explained or guaranteed or devices):
+    if not (placed or released or explained or guaranteed or devices or launchers):
         return None
     return PlanAdopted(
         pool=new.pool,
@@ -198,14 +201,19 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
         reasons={job_id: new.reasons[job_id] for job_id in explained},
         guaranteed={job_id: cells for job_id, cells in guaranteed.items() if job_id not in released},
         devices={job_id: cells for job_id, cells in devices.items() if job_id not in released},
+        launchers=launchers,
     )
 
 
 def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
     """Return what differs, by job; empty: the job has none any longer."""
+    return {job_id: new.get(job_id, ()) for job_id in _other_jobs(old, new)}
+
+
+def _other_jobs(old: Mapping[str, T], new: Mapping[str, T]) -> Sequence[str]:
+    """Return the jobs of which something else is noted than before, or nothing any longer."""
     others = other_keys(old, new)
-    changed = {*_changed(old, new, others), *gone_keys(old, new, others)}
-    return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}
+    return sorted({*_changed(old, new, others), *gone_keys(old, new, others)})
 
 
 def _changed(old: Mapping[str, T], new: Mapping[str, T], others: Sequence[str]) -> list[str]:
