@@ -57,7 +57,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """At which it runs, the bounds among them; None: at each from min_replicas to max_replicas."""
     gpus_per_replica: Gpus = Gpus(1)
     launcher_gpus: Gpus = NO_GPUS
-    """Of the launcher, which voda does not place, on one node and no more than a worker's: plans leave room for it."""
+    """Of the launcher, on one node and no more than a worker's: plans have a place for it beside the workers."""
     share: GpuRequest | None = None
     """The part of one GPU that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
     needs: PodNeeds | None = None
@@ -126,6 +126,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return size + 1 if self.sizes is None else self.sizes.above(size)
 
     @property
+    def asked_of_nodes(self) -> tuple[object, ...]:
+        """What the answer of a node to one of its workers depends on."""
+        return self.pool, self.virtual_cluster, self.needs, self.gpus_per_replica, self.launcher_gpus
+
+    @property
     def is_guaranteed(self) -> bool:
         """Whether it has a part in its virtual cluster's guarantee; a job of negative priority is opportunistic."""
         return self.priority >= 0
@@ -185,6 +190,8 @@ class VainDisplacement(Struct, frozen=True, kw_only=True):
     """Of nodes of its pool until then (`ClusterState.opened`)."""
     refused: Mapping[str, Node]
     """Nodes that refused it -> as they were then, by the word of the cluster."""
+    least: int
+    """Workers that it needed then."""
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,7 +257,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_displaced: bool = False
     """Whether workers of others leave nodes to which a plan brings workers of it, and these are not all at work yet."""
     displaced_in_vain: VainDisplacement | None = None
-    """Since it asked for what it asks for; of no effect once a node has opened that may take it."""
+    """Since its workers asked for what they ask for, and it for no fewer; of no effect once a node has opened that may
+    take it."""
     sick_gpus: Mapping[int, SickGpu] = {}
     """Worker -> its GPU, of those with a sick one."""
     last_error: str = ""
@@ -269,6 +277,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_refused_by(self, node: str, workers: int) -> bool:
         """Return whether so many workers of it, new ones among them, are more than a node is known to take."""
         return node in self.refusals and workers > self.fits.get(node, 0)
+
+    def in_vain_for(self, spec: JobSpec) -> VainDisplacement | None:
+        """Return what was in vain, where it would be for another request of the job too."""
+        vain = self.displaced_in_vain
+        is_same = spec.asked_of_nodes == self.spec.asked_of_nodes
+        return vain if vain is not None and is_same and spec.min_replicas >= vain.least else None
 
     @property
     def has_lost_run(self) -> bool:
