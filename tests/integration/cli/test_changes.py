@@ -243,6 +243,19 @@ def test_scale_takes_a_bare_size_for_the_workers(server: Server) -> None:
         server.voda("scale", "digits")
 
 
+def test_scale_to_sizes_has_the_job_keep_to_them_and_says_which_they_are(server: Server) -> None:
+    assert server.voda("scale", "digits", "1,2,4").stdout == "digits: sizes all -> 1,2,4\n"
+    described = " ".join(server.voda("describe", "digits").stdout.split())
+    assert "(minimum 1, maximum 4, sizes 1,2,4, requested 1)" in described
+    for size in ("3", "1-3"):
+        with pytest.raises(
+            InvalidInput, match=r"^--workers: job digits runs with 1,2,4 workers: expected one of these sizes, got 3$"
+        ):
+            server.voda("scale", "digits", size)
+    assert server.voda("scale", "digits", "2-4").stdout == "digits: min 1 -> 2, replicas 1 -> 2\n"
+    assert server.voda("scale", "digits", "2-6:1").stdout == "digits: max 4 -> 6, sizes 1,2,4 -> all\n"
+
+
 def test_resume_of_a_job_that_ran_says_that_it_begins_again_without_a_checkpoint(server: Server) -> None:
     server.voda("halt", "digits")
     server.happens(WorkerExited(job_id="digits", workers=(0, 1)))

@@ -1,5 +1,7 @@
 """Sizes: what they hold, the nearest ones, what people write, and what is refused."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +95,7 @@ def test_sizes_when_they_are_of_more_ranges_than_an_event_should_hold_are_refuse
         ({"max_replicas": 8, "requested_replicas": 5}, "job a: requested is 5, expected one of its sizes, 1,2,4,8"),
     ],
 )
-def test_job_when_a_bound_is_none_of_its_sizes_is_refused(bounds: dict[str, int], sentence: str) -> None:
+def test_job_when_a_bound_is_none_of_its_sizes_is_refused(bounds: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{sentence}$"):
         validated(JobSpec(job_id="a", sizes=Sizes.of([1, 2, 4, 8]), **bounds))
 

@@ -23,7 +23,7 @@ _FIELDS: _Options = (
     ("replicas", "requested_replicas"),
     ("priority", "priority"),
 )
-_WORKERS: _Options = (("workers", "min_replicas"), ("workers", "max_replicas"), ("workers", "sizes"))
+_WORKERS: _Options = (("workers", "min_replicas"), ("workers", "max_replicas"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,5 +126,6 @@ def _with_options(message: str, options: _Options) -> str:
 def _difference(old: "JobView", new: "JobView") -> str:
     pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
+    pairs.append(("sizes", old.sizes or "all", new.sizes or "all"))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]
     return ", ".join(changes) or "no change"
