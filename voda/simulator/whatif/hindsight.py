@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.settings import Settings
-from voda.projections.measurements import EpochMeans, RunningMean
-from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
+from voda.projections.learning import CategoryHistory, EpochMeans, RunningMean, Scaling, estimate_scaling
 from voda.simulator.whatif.epoch_times import (
     ChangeCosts,
     EpochTimes,

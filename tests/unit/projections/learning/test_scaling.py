@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from voda.projections.measurements import EpochMeans, Point
-from voda.projections.scaling import (
+from voda.projections.learning.means import EpochMeans, Point
+from voda.projections.learning.scaling import (
     CategoryHistory,
     Scaling,
     ScalingLaw,

@@ -24,7 +24,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.learning import Learning
-from voda.projections.measurements import Categories
+from voda.projections.learning.categories import Categories
 
 SETTINGS = Settings(resize_cost_s=60.0, span_penalty=0.1)
 AMDAHL = {1: 100.0, 2: 60.0, 3: 140 / 3, 4: 40.0, 8: 30.0}

@@ -24,17 +24,11 @@ from voda.events.message_pack import append_map
 from voda.projections.base import Projection
 from voda.projections.job_changes import undisturbed_epoch_s
 from voda.projections.job_record import change_within_epoch
-from voda.projections.measurements import (
-    OF_USER,
-    Accuracy,
-    Categories,
-    CategoryMeasurements,
-    JobMeasurements,
-    RunningMean,
-    UndisturbedSpan,
-    user_of,
-)
-from voda.projections.scaling import (
+from voda.projections.learning.categories import OF_USER, Categories, CategoryMeasurements, user_of
+from voda.projections.learning.means import RunningMean
+from voda.projections.learning.measurements import Accuracy, JobMeasurements
+from voda.projections.learning.restarts import UndisturbedSpan
+from voda.projections.learning.scaling import (
     CachedEstimate,
     CategoryHistory,
     ReadEstimates,

@@ -16,7 +16,7 @@ from msgspec import Struct
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import Settings
 from voda.domain.state import Estimate, linear_speedup
-from voda.projections.measurements import EpochMeans, Point
+from voda.projections.learning.means import EpochMeans, Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3
