@@ -216,7 +216,8 @@ def _of_job(fact: _JobObservation, at: float) -> str:
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
-            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}"
+            rate = "" if fact.samples_per_s is None else f", {fact.samples_per_s:.4g} samples/s"
+            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}{rate}"
         case facts.JobCompleted():
             return "completed"
         case facts.JobFailed():

@@ -8,10 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.projections.learning.epoch_work import EpochWork
-from voda.projections.learning.means import EpochMeans, RunningMean
+from voda.projections.learning.means import EpochMeans, LogSpread, RunningMean
+from voda.projections.learning.restarts import RestartCosts
 
 MOST_CATEGORIES_OF_USER: Final = 1_000
 MOST_CATEGORIES: Final = 20_000
+_RECENT_ENDS: Final = 32
 OF_USER: Final = "\n"
 """Between user and category in a key: no category holds it."""
 
@@ -24,10 +26,20 @@ class CategoryMeasurements(Struct, kw_only=True):
     samples: EpochMeans = msgspec.field(default_factory=EpochMeans)
     """Seconds of a sample, of jobs that report their throughput."""
     work: EpochWork = msgspec.field(default_factory=EpochWork)
-    restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
+    lengths: LogSpread = msgspec.field(default_factory=LogSpread)
+    """How long the epochs of jobs that have completed are, relative to the mean."""
+    ends: list[int] = []
+    """Epochs of the last jobs that have completed, the newest at the end."""
+    restarts: RestartCosts = msgspec.field(default_factory=RestartCosts)
     error: RunningMean = msgspec.field(default_factory=RunningMean)
     brought_by: str = ""
     """Of a category of all users: the user whose job it began with; empty: nobody is named."""
+
+    def end(self, epochs: int) -> bool:
+        """Take in that a job has completed after so many epochs, and return whether none of the last ones did."""
+        is_new = epochs not in self.ends
+        self.ends = [*self.ends, epochs][-_RECENT_ENDS:]
+        return is_new
 
     def ordered(self) -> "CategoryMeasurements":
         """Return the same measurements, smallest sizes and first epochs first, for a dump."""

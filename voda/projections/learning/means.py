@@ -4,6 +4,7 @@ Rule: a mean settles when it differs by a twentieth from the value it settled at
 passes a power of four. So estimates change seldom, and the log alone says when, not the time of reading.
 """
 
+import math
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -21,17 +22,47 @@ class RunningMean(Struct):
     mean: float = 0.0
     settled_count: int = 0
     settled: float = 0.0
+    squares: float = 0.0
+    """Sum of the squares of the differences from the mean (Welford 1962)."""
 
     def add(self, value: float) -> bool:
         """Take in one value and return whether the settled mean changed."""
-        count = self.count = self.count + 1
-        mean = self.mean = self.mean + (value - self.mean) / count
+        count, before = self.count + 1, self.mean
+        mean = before + (value - before) / count
+        self.count, self.mean = count, mean
+        self.squares += (value - before) * (value - mean)
         settled = self.settled
         difference = abs(mean - settled)
         if self.settled_count and difference <= (_TOLERANCE_AT_REVIEW if count in _REVIEWS else _TOLERANCE) * settled:
             return False
         self.settled, self.settled_count = mean, count
         return True
+
+    def error(self, prior: float) -> float:
+        """Return the relative standard error of the mean; one value differs by `prior` of it before any is known."""
+        if not self.count or not self.mean:
+            return math.inf
+        return math.sqrt((self.squares / self.mean**2 + prior**2) / self.count**2)
+
+
+class LogSpread(Struct):
+    """How far positive values of a kind lie apart, as a standard deviation of their logarithms."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in one value, > 0."""
+        log, before = math.log(value), self.mean
+        self.count += 1
+        self.mean += (log - before) / self.count
+        self.squares += (log - before) * (log - self.mean)
+
+    def deviation(self, prior: float) -> float:
+        """Return the deviation of the next value from the mean of these, which count as one more of `prior`."""
+        variance = (self.squares + prior**2) / (self.count + 1)
+        return math.sqrt(variance * (1.0 + 1.0 / max(1, self.count)))
 
 
 class Point(NamedTuple):

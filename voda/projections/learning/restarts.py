@@ -3,9 +3,12 @@
 A start, resize or migration costs the running time beyond what the reported epochs would have taken. A sample of it
 needs exactly one change of the workers between two reports. Only the job's own undisturbed epochs say what it cost,
 because jobs of one category may differ in length. Work that a restart lost is part of its cost.
+Rule: what a category's restarts cost is the median of the last ones, so that no single measurement counts, and none
+beyond an hour is believed.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,6 +20,35 @@ _ONE_CHANGE_S: Final = 5.0
 """Worker events closer together than this are one change, observed pod by pod."""
 _MOST_EPOCHS: Final = 3.0
 """The noise of more epochs than this outweighs a restart."""
+_MOST_COST_S: Final = 3600.0
+_RECENT: Final = 15
+_TOLERANCE: Final = 0.05
+_ONE_DEVIATION: Final = 0.6827
+"""The share of values of a normal distribution within its standard deviation."""
+
+
+class RestartCosts(Struct):
+    """What the last restarts cost, seconds."""
+
+    recent: list[float] = []
+    """The newest at the end."""
+    settled: float = 0.0
+
+    def add(self, cost_s: float) -> bool:
+        """Take in one cost and return whether the settled one changed."""
+        is_first = not self.recent
+        self.recent = [*self.recent, cost_s][-_RECENT:]
+        if not is_first and abs((median := statistics.median(self.recent)) - self.settled) <= _TOLERANCE * self.settled:
+            return False
+        self.settled = cost_s if is_first else median
+        return True
+
+    def spread(self) -> float:
+        """Return the factor within which two of three lie around the settled cost; infinite for a single one."""
+        if len(self.recent) < 2 or self.settled <= 0:
+            return math.inf
+        factors = sorted(max(cost, self.settled) / max(min(cost, self.settled), 1e-3) for cost in self.recent)
+        return factors[math.ceil(_ONE_DEVIATION * len(factors)) - 1]
 
 
 class RestartSample(Struct, frozen=True):
@@ -29,6 +61,8 @@ class RestartSample(Struct, frozen=True):
     after_s: float
     workers: int
     is_spanning: bool
+    epoch: int
+    """The one that was trained, counted from 0."""
 
 
 class UndisturbedSpan(Struct, kw_only=True):
@@ -37,6 +71,8 @@ class UndisturbedSpan(Struct, kw_only=True):
     workers: dict[int, str] = {}
     size: int = 0
     """Number of the workers now, or of the last ones."""
+    started_at: float = -math.inf
+    """When the first of them started while there were none."""
     is_spanning: bool = False
     """Of the same workers as the size."""
     epochs_done: float = 0.0
@@ -53,6 +89,8 @@ class UndisturbedSpan(Struct, kw_only=True):
 
     def start(self, workers: Mapping[int, str], now: float) -> None:
         """Add workers that started: a start, a growth, or the arrival of moved ones."""
+        if not self.workers:
+            self.started_at = now
         self._change(now)
         self._set(dict(sorted({**self.workers, **workers}.items())))
 
@@ -66,11 +104,14 @@ class UndisturbedSpan(Struct, kw_only=True):
         self._set(left)
 
     def report(self, epochs_done: float, workers: int, now: float) -> None:
-        """Take in a report, and keep a sample if there was exactly one change since the last one."""
+        """Take in a report, and keep a sample if there was exactly one change since the last one.
+
+        Fewer epochs than before were lost by that change.
+        """
         if self.changes:
             self._count(now)
             epochs = epochs_done - self.epochs_done
-            if self.changes == 1 and 0.0 < epochs <= _MOST_EPOCHS and workers == len(self.workers):
+            if self.changes == 1 and epochs and abs(epochs) <= _MOST_EPOCHS and workers == len(self.workers):
                 self.sample = RestartSample(
                     epochs,
                     self.before_s,
@@ -79,6 +120,7 @@ class UndisturbedSpan(Struct, kw_only=True):
                     self.ran_s,
                     workers,
                     self.is_spanning,
+                    max(0, math.ceil(epochs_done) - 1),
                 )
             self.changes = 0
         self.ran_s, self.counted_at, self.epochs_done = 0.0, now, epochs_done
@@ -95,9 +137,10 @@ class UndisturbedSpan(Struct, kw_only=True):
         return [before, (self.size, self.is_spanning, max(0.0, ran_s - restart_s))]
 
     def take_cost(self, own: EpochMeans, epoch_units: float) -> float | None:
-        """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
+        """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown, or where
+        nobody can believe it.
 
-        `own` is what a unit of the job's own work took, `epoch_units` how many of them an epoch has now.
+        `own` is what a unit of the job's own work took, `epoch_units` how many of them the sampled epoch has.
         """
         if (sample := self.sample) is None:
             return None
@@ -107,7 +150,11 @@ class UndisturbedSpan(Struct, kw_only=True):
             return None
         self.sample = None
         done_before = sample.before_s / (before_s * epoch_units) if before_s and epoch_units else 0.0
-        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * unit_s * epoch_units)
+        done_since = sample.epochs - done_before
+        if sample.epochs > 0:
+            done_since = max(0.0, done_since)
+        cost_s = max(0.0, sample.after_s - done_since * unit_s * epoch_units)
+        return cost_s if cost_s <= _MOST_COST_S else None
 
     def _change(self, now: float) -> None:
         self._count(now)
@@ -120,6 +167,9 @@ class UndisturbedSpan(Struct, kw_only=True):
             self.ran_s = 0.0
 
     def _count(self, now: float) -> None:
+        if now < self.counted_at:
+            # The clock was set back: what ran in between is not known.
+            self.changes = max(self.changes, 2)
         if self.workers:
             self.ran_s += max(0.0, now - self.counted_at)
         self.counted_at = now
