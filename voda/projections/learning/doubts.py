@@ -18,7 +18,7 @@ _SLACK: Final = 1e-6
 """Of epochs done, which are rounded."""
 
 
-class Doubt(Struct, frozen=True):
+class ReportDoubt(Struct, frozen=True):
     """Why a report is not believed."""
 
     kind: DoubtKind
@@ -28,7 +28,7 @@ class Doubt(Struct, frozen=True):
 
 def find_doubt(
     fact: JobProgressed, span: UndisturbedSpan, *, declared: int, processes: float, now: float
-) -> Doubt | None:
+) -> ReportDoubt | None:
     """Return why a report is not believed, None where it is.
 
     Args:
@@ -40,20 +40,20 @@ def find_doubt(
     """
     done, before = fact.epochs_done, span.epochs_done
     if not (math.isfinite(done) and done >= 0):
-        return Doubt("number", 0.0, 0.0)
+        return ReportDoubt("number", 0.0, 0.0)
     if declared and done > declared * (1.0 + _SLACK):
-        return Doubt("beyond", done, declared)
+        return ReportDoubt("beyond", done, declared)
     # A restart begins anew from a checkpoint.
     if done < before * (1.0 - _SLACK) and not span.changes:
-        return Doubt("over" if done < math.floor(before) else "fell", done, before)
+        return ReportDoubt("over" if done < math.floor(before) else "fell", done, before)
     if span.workers and processes and fact.workers and fact.workers != processes * len(span.workers):
-        return Doubt("size", fact.workers, processes * len(span.workers))
+        return ReportDoubt("size", fact.workers, processes * len(span.workers))
     if fact.epoch_s is not None and span.workers and fact.epoch_s > now - span.started_at + _SLACK_S:
-        return Doubt("clock", fact.epoch_s, max(0.0, now - span.started_at))
+        return ReportDoubt("clock", fact.epoch_s, max(0.0, now - span.started_at))
     return None
 
 
-def doubt_text(why: Doubt) -> str:
+def doubt_text(why: ReportDoubt) -> str:
     """Return the sentence that users read."""
     said, known = f"{why.reported:g}", f"{why.expected:g}"
     match why.kind:

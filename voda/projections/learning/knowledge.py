@@ -4,7 +4,7 @@ A category is a user's: what jobs of others report under its name counts where t
 may use the name, unless `share_measurements` says that users trust each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -52,6 +52,25 @@ class Knowledge:
         self._histories = {}
         for job_id, own in self.jobs.items():
             self._join(job_id, own)
+
+    @property
+    def stamps(self) -> tuple[int, int]:
+        """Changes of jobs and of categories so far."""
+        return self.changed_jobs.count, self.changed_categories.count
+
+    def is_current(self, job_id: str, stamps: tuple[int, int]) -> bool:
+        """Return whether neither a live job nor its categories have settled anew since then; O(1)."""
+        jobs, categories = stamps
+        return not self.changed_jobs.has_changed(job_id, jobs) and not any(
+            self.changed_categories.has_changed(key, categories) for key in self.jobs[job_id].categories
+        )
+
+    def changed_since(self, stamps: tuple[int, int]) -> Iterator[str]:
+        """Yield the live jobs whose estimates may have changed since then."""
+        changed_jobs, changed_categories = self.changed_jobs.since(stamps[0]), self.changed_categories.since(stamps[1])
+        yield from self.jobs if changed_jobs is None else changed_jobs
+        for key in self.members if changed_categories is None else changed_categories:
+            yield from self.members.get(key, ())
 
     def add(self, job_id: str, own: JobMeasurements) -> None:
         """Add a job that was submitted."""

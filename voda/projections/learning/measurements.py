@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.projections.learning.doubts import Doubt
+from voda.projections.learning.doubts import ReportDoubt
 from voda.projections.learning.means import EpochMeans, RunningMean
 from voda.projections.learning.restarts import UndisturbedSpan
 
@@ -34,7 +34,7 @@ class JobMeasurements(Struct, kw_only=True):
     """The samples of the epochs before this one have been taken in."""
     processes: float = 0.0
     """Reported workers for each replica; 0: it has reported none while its replicas were known."""
-    doubt: Doubt | None = None
+    doubt: ReportDoubt | None = None
     """Why its last report is not believed; None: it is."""
     span: UndisturbedSpan = msgspec.field(default_factory=UndisturbedSpan)
 

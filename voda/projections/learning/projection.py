@@ -6,7 +6,7 @@ O(live jobs), for the categories used longest ago are forgotten.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -40,7 +40,7 @@ class Learning(Projection):
         """Return the estimate of the job's future; the same object while nothing changes."""
         job_id = job.spec.job_id
         cached = self._cache.get(job_id)
-        if cached is not None and cached.is_of(job, settings) and self._is_current(job_id, cached):
+        if cached is not None and cached.is_of(job, settings) and self._known.is_current(job_id, cached.stamps):
             return cached.estimate
         return self._new_estimate(job, settings, cached)
 
@@ -49,14 +49,14 @@ class Learning(Projection):
         read = self._read.get(pool)
         if read is None or read.settings is not settings:
             read = self._read[pool] = ReadEstimates(settings)
-        anew = {*other_keys(read.jobs, jobs), *read.strangers, *self._changed_since(read.stamps)}
+        anew = {*other_keys(read.jobs, jobs), *read.strangers, *self._known.changed_since(read.stamps)}
         for job_id in anew & jobs.keys():
             read.estimates[job_id] = self.estimate(jobs[job_id], settings)
             (read.strangers.discard if job_id in self._known.jobs else read.strangers.add)(job_id)
         if len(read.estimates) > len(jobs):
             read.estimates = {job_id: read.estimates[job_id] for job_id in jobs}
             read.strangers &= jobs.keys()
-        read.jobs, read.stamps = dict(jobs), self._stamps()
+        read.jobs, read.stamps = dict(jobs), self._known.stamps
         return read.estimates.copy()
 
     def undisturbed_span(self, job_id: str) -> UndisturbedSpan | None:
@@ -74,7 +74,7 @@ class Learning(Projection):
         """
         changed_jobs = self._known.changed_jobs.since(self._judged[0])
         changed_categories = self._known.changed_categories.since(self._judged[1])
-        self._judged = self._stamps()
+        self._judged = self._known.stamps
         for job_id in self._cache if changed_jobs is None else changed_jobs:
             self._judge((True, job_id), self._cache.get(job_id), self._known.jobs.get(job_id))
         for key in self._read_last if changed_categories is None else changed_categories:
@@ -107,24 +107,6 @@ class Learning(Projection):
         self._material: set[tuple[bool, str]] = set()
         """Jobs (True) and categories (False) whose scaling differs materially from the one last read."""
 
-    def _stamps(self) -> tuple[int, int]:
-        return self._known.changed_jobs.count, self._known.changed_categories.count
-
-    def _is_current(self, job_id: str, cached: CachedEstimate) -> bool:
-        """Return whether neither the job nor its categories have settled anew since an estimate was made."""
-        (jobs, categories), own = cached.stamps, self._known.jobs[job_id]
-        return not self._known.changed_jobs.has_changed(job_id, jobs) and not any(
-            self._known.changed_categories.has_changed(key, categories) for key in own.categories
-        )
-
-    def _changed_since(self, stamps: tuple[int, int]) -> Iterator[str]:
-        """Yield the live jobs whose estimates may have changed since then."""
-        changed_jobs = self._known.changed_jobs.since(stamps[0])
-        changed_categories = self._known.changed_categories.since(stamps[1])
-        yield from self._known.jobs if changed_jobs is None else changed_jobs
-        for key in self._known.members if changed_categories is None else changed_categories:
-            yield from self._known.members.get(key, ())
-
     def _judge(self, name: tuple[bool, str], cached: CachedEstimate | None, own: JobMeasurements | None) -> None:
         if cached is not None:
             evidence = self._known.evidence(own, cached.spec, cached.settings)
@@ -136,13 +118,13 @@ class Learning(Projection):
     def _new_estimate(self, job: Job, settings: Settings, cached: CachedEstimate | None) -> Estimate:
         spec, own = job.spec, self._known.jobs.get(job.spec.job_id)
         evidence = self._known.evidence(own, spec, settings)
-        if cached is not None and cached.is_like(spec, settings) and self._is_current(spec.job_id, cached):
+        if cached is not None and cached.is_like(spec, settings) and self._known.is_current(spec.job_id, cached.stamps):
             scaling = cached.scaling
         else:
             scaling = self._known.scaling(evidence, sizes_of(spec))
         estimate = self._estimate(spec, settings, work_left(spec, job.epochs_done, evidence), scaling)
         if own is not None:
-            stamps = self._stamps()
+            stamps = self._known.stamps
             self._cache[spec.job_id] = CachedEstimate(estimate, scaling, job, settings, stamps)
             self._material.discard((True, spec.job_id))
             if any((read := self._read_last.get(key)) is None or read.stamps != stamps for key in own.categories):
@@ -173,7 +155,7 @@ class Learning(Projection):
         evidence = self._known.evidence(None, job.spec, settings)
         scaling = self._known.scaling(evidence, sizes_of(job.spec))
         estimate = self._estimate(job.spec, settings, work_left(job.spec, job.epochs_done, evidence), scaling)
-        read = CachedEstimate(estimate, scaling, job, settings, self._stamps())
+        read = CachedEstimate(estimate, scaling, job, settings, self._known.stamps)
         for key in own.categories:
             self._read_last[key] = read
             self._material.discard((False, key))
