@@ -12,7 +12,7 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.rng import rng_at
 from voda.domain.settings import Settings
 from voda.domain.sizes import Sizes
-from voda.domain.state import ClusterState, Estimate
+from voda.domain.state import Belief, ClusterState, Estimate
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
 GPUS_PER_REPLICA = (1, 1, 1, 2, 3, 8)
@@ -107,7 +107,7 @@ def _estimate(job: Job, draw: Draw) -> Estimate | None:
         while len(speedup) < most:
             speedup.append(max(0.001, speedup[-1] + rng.choice((1.0, 0.5, 0.5, 1.5, 0.0, -0.25, rng.random()))))
     left_s = REMAINING_S[draw.left % 6]
-    return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, is_assumed=False)
+    return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, speedup_belief=Belief("measured"))
 
 
 def sized_views() -> st.SearchStrategy[ClusterState]:
