@@ -1,7 +1,5 @@
 """Jobs that run at some sizes only: no plan gives them another one, whoever allocates, places and caps."""
 
-from collections.abc import Mapping, Sequence
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +7,9 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from tests.decisions import decide
-from tests.views import at_sizes, sized_views
+from tests.views import at_sizes, sized_views, with_priorities
 from voda.domain.plan import Plan
+from voda.domain.reasons.nodes import Said
 from voda.domain.settings import Settings
 from voda.domain.sizes import Sizes
 from voda.domain.state import ClusterState, Estimate
@@ -24,18 +23,31 @@ EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys()
 NODES = st.lists(st.integers(0, 8), min_size=1, max_size=5)
 
 
-def on_nodes(view: ClusterState, gpus: Sequence[int], placement: Mapping[str, Sequence[int]]) -> ClusterState:
-    """Return the view with nodes of so many GPUs; `placement` has job -> node of each worker, by its place."""
-    nodes = {f"n{place}": a_node(f"n{place}", gpus=count) for place, count in enumerate(gpus)}
-    names = [*nodes]
-    in_force = {job_id: tuple(names[place % len(names)] for place in at) for job_id, at in placement.items() if at}
-    jobs = {
-        job_id: replace(job, workers=dict(enumerate(in_force.get(job_id, ())))) for job_id, job in view.jobs.items()
-    }
+@st.composite
+def pools(draw: st.DrawFn) -> ClusterState:
+    """Return a pool of such jobs: anything in force, priorities, users' turns, costs, and nodes that refuse jobs."""
+    nodes = {f"n{place}": a_node(f"n{place}", gpus=count) for place, count in enumerate(draw(NODES))}
+    view = with_priorities(draw(sized_views()), draw(st.lists(st.integers(0, 1), max_size=7)))
+    somewhere = st.lists(st.sampled_from([*nodes]), max_size=6).map(tuple)
+    in_force = {job_id: at for job_id in view.jobs if (at := draw(somewhere))}
+    cost_s = draw(st.sampled_from([0.0, 1e4]))
+    jobs = {}
+    for job_id, job in view.jobs.items():
+        refused = draw(st.sets(st.sampled_from([*nodes]), max_size=2)) if draw(st.booleans()) else ()
+        jobs[job_id] = replace(
+            job,
+            spec=replace(job.spec, user=draw(st.sampled_from(["ann", "bob"]))),
+            workers=dict(enumerate(in_force.get(job_id, ()))),
+            refusals={name: Said(text="full") for name in sorted(refused)},
+            fits={name: draw(st.integers(1, 4)) for name in sorted(refused) if draw(st.booleans())},
+        )
     known = {
-        job_id: each for job_id, each in view.estimates.items() if len(each.speedup) > jobs[job_id].spec.max_replicas
+        job_id: replace(each, resize_cost_s=cost_s)
+        for job_id, each in view.estimates.items()
+        if len(each.speedup) > jobs[job_id].spec.max_replicas
     }
-    return replace(view, jobs=jobs, nodes=nodes, estimates=known, plan=replace(view.plan, placement=in_force))
+    rules = Settings(fair_share=draw(st.sampled_from(["", "", "users"])))
+    return a_state(jobs=jobs.values(), nodes=nodes.values(), placement=in_force, estimates=known, settings=rules)
 
 
 def assert_keeps_to_sizes(view: ClusterState, plan: Plan) -> None:
@@ -45,20 +57,11 @@ def assert_keeps_to_sizes(view: ClusterState, plan: Plan) -> None:
 
 
 @settings(max_examples=60)
-@given(
-    view=sized_views(),
-    gpus=NODES,
-    placement=st.dictionaries(
-        st.sampled_from([f"j{n}" for n in range(7)]), st.lists(st.integers(0, 4), max_size=6), max_size=7
-    ),
-)
-def test_plans_when_jobs_run_at_some_sizes_only_give_them_these_whatever_was_in_force(
-    view: ClusterState, gpus: list[int], placement: dict[str, list[int]]
-) -> None:
-    placement = {job_id: at for job_id, at in placement.items() if job_id in view.jobs}
+@given(pools())
+def test_plans_when_jobs_run_at_some_sizes_only_give_them_these_whatever_was_in_force(pool: ClusterState) -> None:
     for policy in POLICIES.values():
         for placer in PLACERS.values():
-            state = on_nodes(view, gpus, placement)
+            state = pool
             for now in (0.0, 60.0):
                 plan = decide(state, policy, placer, now, cause="tick")
                 assert_keeps_to_sizes(state, plan)
