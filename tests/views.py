@@ -11,7 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job, JobSpec
 from voda.domain.rng import rng_at
 from voda.domain.settings import Settings
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.state import Belief, ClusterState, Estimate
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
@@ -129,10 +129,10 @@ def _sized(job: Job, choice: int) -> Job:
     sizes = [None, doubling, doubling, every[::2], every[::3], [every[0], every[-1]]][choice]
     if sizes is None or len({*sizes}) < len(sizes):
         return job
-    return replace(job, spec=at_sizes(spec, Sizes.of(sizes)))
+    return replace(job, spec=at_sizes(spec, JobSizes.of(sizes)))
 
 
-def at_sizes(spec: JobSpec, sizes: Sizes) -> JobSpec:
+def at_sizes(spec: JobSpec, sizes: JobSizes) -> JobSpec:
     """Return a spec that runs at these sizes alone; what it requests becomes one of them."""
     least, most = sizes.above(0), sizes.floor(1 << 20)
     requested = max(least, sizes.floor(spec.requested))

@@ -10,7 +10,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 
@@ -38,7 +38,7 @@ def a_live_job(
     refusing: tuple[str, ...],
 ) -> Job:
     least = draw(st.integers(1, 3))
-    gaps = Sizes.of([least, *(size for size in range(least + 1, MAX_REPLICAS) if draw(st.booleans())), MAX_REPLICAS])
+    gaps = JobSizes.of([least, *(size for size in range(least + 1, MAX_REPLICAS) if draw(st.booleans())), MAX_REPLICAS])
     return a_job(
         job_id,
         min_replicas=least,

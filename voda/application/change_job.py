@@ -24,7 +24,7 @@ from voda.auth.write_quota import payer
 from voda.domain.errors import InvalidField, NotAllowed, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.domain.reasons.requests import Requested
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.sizes.text import parse_sizes
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
@@ -104,7 +104,7 @@ async def change(
         refuse_stop(record, "resized")
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     if wanted.sizes is not UNSET:
-        given |= {"sizes": spec.sizes or Sizes.of(range(spec.min_replicas, spec.max_replicas + 1))}
+        given |= {"sizes": spec.sizes or JobSizes.of(range(spec.min_replicas, spec.max_replicas + 1))}
         given |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
     fact = JobChanged(job_id=job_id, **given)
     try:
@@ -154,7 +154,7 @@ def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
     )
 
 
-def _refuse_other_size(spec: JobSpec, sizes: Sizes | None, field: str, size: int) -> None:
+def _refuse_other_size(spec: JobSpec, sizes: JobSizes | None, field: str, size: int) -> None:
     """Raise InvalidField where a job does not run with so many workers."""
     if sizes is not None and size not in sizes:
         raise InvalidField(

@@ -16,7 +16,7 @@ from voda.domain.node import Node, PodNeeds
 from voda.domain.reasons.nodes import NodeRefusal
 from voda.domain.reasons.requests import Requested, Unmet
 from voda.domain.reasons.stalls import StallReason, StuckCause
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -53,7 +53,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_replicas: int = 1
     max_replicas: int = 1
     requested_replicas: int = 0
-    sizes: Sizes | None = None
+    sizes: JobSizes | None = None
     """At which it runs, the bounds among them; None: at each from min_replicas to max_replicas."""
     gpus_per_replica: Gpus = Gpus(1)
     launcher_gpus: Gpus = NO_GPUS

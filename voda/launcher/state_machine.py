@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.backoff import delay_s
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.launcher.hosts import Layout, allocate_slots
 from voda.programs.launchers import CANNOT_RUN
 
@@ -45,7 +45,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     min_np: int = 1
     max_np: int = 0
     """0: all the slots there are."""
-    sizes: Sizes | None = None
+    sizes: JobSizes | None = None
     """Numbers of processes at which the program runs; None: all."""
     grace_s: float = 30.0
     max_failures: int = 3

@@ -16,7 +16,7 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus, request_of_core
 from voda.domain.job import MOST_REPLICAS
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.sizes.text import parse_sizes
 from voda.kinds.base import JobManifest, refuse_outside, replicas_path
 from voda.kinds.pod_needs import OF_CLASS
@@ -90,7 +90,7 @@ class SizeBounds(Struct, frozen=True, kw_only=True):
     least: int
     most: int
     requested: int
-    sizes: Sizes | None
+    sizes: JobSizes | None
     """None: all from the least to the most."""
 
 
@@ -123,7 +123,7 @@ def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> S
 
 
 def _sized_bounds(
-    job: JobManifest, sizes: Sizes, path: str, given: tuple["_Bound | None", "_Bound | None", "_Bound"]
+    job: JobManifest, sizes: JobSizes, path: str, given: tuple["_Bound | None", "_Bound | None", "_Bound"]
 ) -> SizeBounds:
     """Return the bounds of a job whose sizes an annotation says: of others, only annotations count."""
     *bounds, plain = given

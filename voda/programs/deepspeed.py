@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.text import counted
 
 REMOVED: Final = "DeepSpeed 0.19.8 and later refuse the elastic section: the program needs 0.19.7 or an older one"
@@ -42,7 +42,7 @@ class ElasticSection(Struct, frozen=True, kw_only=True):
     prefers_larger: bool
 
 
-def sizes_of_config(file: Path, processes: int) -> Sizes:
+def sizes_of_config(file: Path, processes: int) -> JobSizes:
     """Return with how many workers of so many processes (0 counts as 1) the program of a configuration runs.
 
     Raises:
@@ -58,7 +58,7 @@ def sizes_of_config(file: Path, processes: int) -> Sizes:
             f" workers of {counted(processes, 'GPU')}: change micro_batch_sizes, min_gpus, max_gpus or the GPUs of a"
             " worker"
         )
-    return Sizes.of(sizes)
+    return JobSizes.of(sizes)
 
 
 def elastic_section(config: object, source: str) -> ElasticSection:

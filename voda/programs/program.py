@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from voda.domain.errors import InvalidInput
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.sizes.text import parse_sizes
 from voda.programs.interpreter import (
     FoundProgram,
@@ -324,7 +324,7 @@ def _absence(file: Path) -> str:
     return "there is no such file here" + (f" (did you mean {close}?)" if (close := close_file(file)) else "")
 
 
-def _sizes(options: Program) -> Sizes:
+def _sizes(options: Program) -> JobSizes:
     """Return the numbers of workers with which a program runs; raises InvalidInput."""
     workers = str(options.workers)
     if not options.deepspeed:
@@ -336,7 +336,7 @@ def _sizes(options: Program) -> Sizes:
     if not workers:
         return sizes
     given = parse_sizes(workers, "--workers")
-    if not (both := Sizes.of(size for size in given if size in sizes)).ranges:
+    if not (both := JobSizes.of(size for size in given if size in sizes)).ranges:
         raise InvalidInput(f"--workers: expected some of the sizes of {options.deepspeed}, {sizes}, got {workers[:40]}")
     return both
 

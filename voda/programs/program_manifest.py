@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from voda.domain.errors import InvalidInput
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_words
 
 WORKING_DIR: Final = "voda.dev/working-dir"
@@ -47,7 +47,7 @@ class ProgramJob:
     least: int = 1
     """Workers."""
     most: int = 1
-    sizes: Sizes | None = None
+    sizes: JobSizes | None = None
     """At which it runs, of those from `least` to `most`; None: at each."""
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
@@ -131,7 +131,7 @@ def _mpi_words(job: ProgramJob) -> list[str]:
         return ["mpirun", *program]
     sizes = ["--min-np", str(job.least * _processes(job)), "--max-np", str(job.most * _processes(job))]
     if job.sizes is not None:
-        sizes += ["--sizes", str(Sizes.of(size * _processes(job) for size in job.sizes))]
+        sizes += ["--sizes", str(JobSizes.of(size * _processes(job) for size in job.sizes))]
     return ["voda", "run", *sizes, "--grace", str(_GRACE_S), "--host-discovery-script", _DISCOVERY, "--", *program]
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 
 
 class Costs(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Instant of submitted_s == 0; seconds since the Unix epoch."""
 
 
-def at_sizes(workload: Workload, sizes: Sizes) -> Workload:
+def at_sizes(workload: Workload, sizes: JobSizes) -> Workload:
     """Return the workload of jobs that run at these sizes alone, of those within the bounds of each.
 
     A job requests the largest of them that is no more than it did, else its least. InvalidInput: one has none.
@@ -82,7 +82,7 @@ def at_sizes(workload: Workload, sizes: Sizes) -> Workload:
     return replace(workload, arrivals=arrivals)
 
 
-def _spec_at(spec: JobSpec, sizes: Sizes) -> JobSpec:
+def _spec_at(spec: JobSpec, sizes: JobSizes) -> JobSpec:
     least, most = sizes.above(spec.min_replicas - 1), sizes.floor(spec.max_replicas)
     if not 0 < least <= most:
         raise InvalidInput(

@@ -11,7 +11,7 @@ from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job import validated
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.events.event_text import job_change_text
 from voda.events.types import JobChanged
 from voda.programs.launchers import Launcher
@@ -52,7 +52,7 @@ async def test_change_when_a_launcher_starts_the_program_has_more_workers(launch
         assert record.spec.max_replicas == 4
 
 
-POWERS = a_spec(max_replicas=8, sizes=Sizes.of([1, 2, 4, 8]))
+POWERS = a_spec(max_replicas=8, sizes=JobSizes.of([1, 2, 4, 8]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sizes: what they hold, the nearest ones, what people write, and what is refused."""
+"""JobSizes: what they hold, the nearest ones, what people write, and what is refused."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.job import JobSpec, validated
-from voda.domain.sizes import SizeRange, Sizes
+from voda.domain.sizes import JobSizes, SizeRange
 from voda.domain.sizes.text import parse_sizes
 
 NUMBERS = st.sets(st.integers(1, 60), min_size=1, max_size=20).map(sorted)
@@ -16,7 +16,7 @@ NUMBERS = st.sets(st.integers(1, 60), min_size=1, max_size=20).map(sorted)
 
 @given(numbers=NUMBERS, size=st.integers(0, 70))
 def test_sizes_when_asked_answer_as_the_list_of_them_would(numbers: list[int], size: int) -> None:
-    sizes = Sizes.of(numbers)
+    sizes = JobSizes.of(numbers)
     assert [*sizes] == numbers
     assert (sizes.least, sizes.most) == (numbers[0], numbers[-1])
     assert sizes.floor(size) == max((each for each in numbers if each <= size), default=0)
@@ -28,7 +28,7 @@ def test_sizes_when_asked_answer_as_the_list_of_them_would(numbers: list[int], s
 
 @given(numbers=NUMBERS)
 def test_sizes_when_written_are_read_as_the_same_ones(numbers: list[int]) -> None:
-    assert parse_sizes(str(Sizes.of(numbers)), "sizes") == Sizes.of(numbers)
+    assert parse_sizes(str(JobSizes.of(numbers)), "sizes") == JobSizes.of(numbers)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_sizes_when_they_are_of_more_ranges_than_an_event_should_hold_are_refuse
 )
 def test_job_when_a_bound_is_none_of_its_sizes_is_refused(bounds: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{sentence}$"):
-        validated(JobSpec(job_id="a", sizes=Sizes.of([1, 2, 4, 8]), **bounds))
+        validated(JobSpec(job_id="a", sizes=JobSizes.of([1, 2, 4, 8]), **bounds))
 
 
 def test_job_when_it_has_bounds_within_its_sizes_has_those_between_them() -> None:
-    spec = JobSpec(job_id="a", min_replicas=2, max_replicas=4, sizes=Sizes.of([1, 2, 4, 8]))
+    spec = JobSpec(job_id="a", min_replicas=2, max_replicas=4, sizes=JobSizes.of([1, 2, 4, 8]))
     assert [spec.size_within(most) for most in range(10)] == [0, 0, 2, 2, 4, 4, 4, 4, 4, 4]
     assert [spec.size_above(size) for size in range(6)] == [2, 2, 4, 4, 0, 0]

@@ -11,14 +11,14 @@ from tests.views import at_sizes, sized_views, with_priorities
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Said
 from voda.domain.settings import Settings
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.registries import Registries
 from voda.policies import POLICIES, Policy
 from voda.timetravel.explanation import explain_live
 
-POWERS = Sizes.of([1, 2, 4, 8])
+POWERS = JobSizes.of([1, 2, 4, 8])
 EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 NODES = st.lists(st.integers(0, 8), min_size=1, max_size=5)
 
@@ -80,7 +80,7 @@ def test_gpus_when_a_size_leaves_some_over_are_for_jobs_that_can_use_them(policy
 
 def test_job_when_scattered_gpus_fit_a_part_of_its_size_has_the_size_below_and_others_the_rest() -> None:
     wide = a_job("wide", max_replicas=4, gpus_per_replica=2, requested_replicas=4)
-    wide = replace(wide, spec=at_sizes(wide.spec, Sizes.of([2, 4])))
+    wide = replace(wide, spec=at_sizes(wide.spec, JobSizes.of([2, 4])))
     small = a_job("small", max_replicas=2, submitted_at=1.0)
     nodes = [a_node("n1", gpus=3), a_node("n2", gpus=3), a_node("n3", gpus=3)]
     for placer in PLACERS.values():

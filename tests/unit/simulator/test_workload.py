@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.builders import a_spec
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 from voda.simulator.workload import Arrival, SpeedupProfile, Workload, at_sizes, speedup_law
 
 
@@ -42,8 +42,8 @@ def test_workload_when_sizes_are_given_has_jobs_that_run_at_these_within_their_b
     profile = SpeedupProfile(epochs=1, work_s=1.0, speedup=speedup_law(0.0, 0.0, 9))
     arrivals = tuple(Arrival(spec=spec, submitted_s=0.0, profile=profile) for spec in specs)
     workload = Workload(name="w", source="", arrivals=arrivals, nodes=())
-    found = [each.spec for each in at_sizes(workload, Sizes.of([1, 2, 4, 8])).arrivals]
+    found = [each.spec for each in at_sizes(workload, JobSizes.of([1, 2, 4, 8])).arrivals]
     assert [(spec.min_replicas, spec.requested, spec.max_replicas) for spec in found] == [(1, 2, 4), (4, 4, 8)]
     assert [validated(spec) for spec in found] == found
     with pytest.raises(InvalidInput, match=r"^sizes 7: none is between 1 and 6, as job a asks$"):
-        at_sizes(workload, Sizes.of([7]))
+        at_sizes(workload, JobSizes.of([7]))

@@ -20,14 +20,14 @@ class SizeRange(NamedTuple):
     step: int = 1
 
 
-class Sizes(Struct, frozen=True):
+class JobSizes(Struct, frozen=True):
     """Numbers of workers, none of them 0; where a job has some, one or more."""
 
     ranges: tuple[SizeRange, ...]
     """Ascending, apart from each other."""
 
     @classmethod
-    def of(cls, numbers: Iterable[int]) -> "Sizes":
+    def of(cls, numbers: Iterable[int]) -> "JobSizes":
         """Return these sizes, which ascend; the same ones are always equal."""
         ranges: list[SizeRange] = []
         for number in numbers:
@@ -52,9 +52,9 @@ class Sizes(Struct, frozen=True):
             return first + ((size - first) // step + 1) * step
         return self.ranges[at].first if at < len(self.ranges) else 0
 
-    def beyond(self, workers: int) -> "Sizes":
+    def beyond(self, workers: int) -> "JobSizes":
         """Return how many workers make one of the sizes beside so many others; those fewer than 0 are taken away."""
-        return Sizes.of(size - workers for size in self if size > workers)
+        return JobSizes.of(size - workers for size in self if size > workers)
 
     @property
     def least(self) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.domain.sizes import Sizes
+from voda.domain.sizes import JobSizes
 
 _RANGE: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6})(?::([0-9]{1,6}))?)?")
 _MOST_LETTERS: Final = 4_096
@@ -14,7 +14,7 @@ _MOST_RANGES: Final = 256
 """An estimate of each, and a place in each event, bound what a job may take."""
 
 
-def parse_sizes(text: str, field: str, *, most: int = MOST_REPLICAS) -> Sizes:
+def parse_sizes(text: str, field: str, *, most: int = MOST_REPLICAS) -> JobSizes:
     """Return the sizes that a text says, from 1 to `most` and ascending; raises InvalidField, which names the field."""
     if len(text) > _MOST_LETTERS:
         raise InvalidField(field, f"{field}: expected up to {_MOST_LETTERS:,} letters, got {len(text):,}")
@@ -27,7 +27,7 @@ def parse_sizes(text: str, field: str, *, most: int = MOST_REPLICAS) -> Sizes:
         if before >= after:
             why = f"{after} twice" if before == after else f"{after} after {before}"
             raise InvalidField(field, f"{field}: expected sizes in ascending order, each once, got {why}")
-    sizes = Sizes.of(numbers)
+    sizes = JobSizes.of(numbers)
     if len(sizes.ranges) > _MOST_RANGES:
         raise InvalidField(field, f"{field}: expected up to {_MOST_RANGES} ranges of equal steps, got more")
     return sizes
