@@ -1,4 +1,4 @@
-"""JobSizes: what they hold, the nearest ones, what people write, and what is refused."""
+"""Sizes: what they hold, the nearest ones, what people write, and what is refused."""
 
 from typing import Any
 
