@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kubernetes.service import Voda, voda
+from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.e2e.kubernetes.test_jobs_submitted import submit
 from tests.kube import client as api
 from tests.kube.assets import IS_OLD
@@ -88,6 +88,23 @@ async def test_devices_that_are_not_published_for_a_moment_stay_with_the_workers
         await it.until_runs("a", 6)
         assert {pod["metadata"]["uid"] for pod in await world.pods_of("a")} == before
         assert await it.facts(WorkerExited) == []
+
+
+async def test_node_whose_device_driver_is_gone_for_longer_than_the_grace_is_left_and_used_again_later(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await publish(world, {"gpu-1": 2, "gpu-2": 2, "gpu-3": 2})
+    await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace, 1))
+    pools = {"v100": {**AT_ONCE, "nodeGraceSeconds": 2.0}}
+    async with voda(world, tmp_path, cluster=CLUSTER, pools=pools) as it:
+        await world.submit(a_job("a", world, "one", least=1, most=6))
+        await it.until_runs("a", 6)
+        await world.client.delete(api.SLICES, "gpu-3-gpus")
+        await it.until_runs("a", 4)
+        assert sorted(it.nodes(it.id("a"))) == ["gpu-1", "gpu-1", "gpu-2", "gpu-2"]
+        await world.client.create(api.SLICES, a_slice("gpu-3", 2))
+        await it.until_runs("a", 6)
 
 
 async def test_what_a_driver_takes_back_within_the_grace_moves_no_worker(jobs_world: JobsWorld, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.kube.world import World
 from voda.application.drain_node import drain, undrain
 from voda.auth.callers import Caller
 from voda.domain.reasons.nodes import ByKubelet
-from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
+from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused, WorkerStarted
 
 
 async def on(it: Voda, name: str, nodes: list[str]) -> None:
@@ -190,6 +190,32 @@ async def test_spot_node_when_gone_without_warning_shrinks_the_job_instead_of_ki
         assert "node_lost" in {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))}
         await world.end_launcher("a")
         await it.until_ended("a", "Completed")
+
+
+async def test_node_that_an_autoscaler_takes_away_is_left_and_no_worker_comes_back_to_it(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+        before = len(await it.facts(WorkerStarted))
+        # As cluster-autoscaler does: it closes the node, evicts what is there, and takes the machine.
+        taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1796055033", "effect": "NoSchedule"}
+        await world.client.patch(api.NODES, "gpu-2", {"spec": {"taints": [taint]}})
+        for pod in await world.workers_of("a"):
+            if pod["spec"].get("nodeName") == "gpu-2":
+                await world.request_eviction(pod["metadata"]["name"])
+        await on(it, "a", ["gpu-1", "gpu-1"])
+        await world.remove_node("gpu-2")
+        await world.until_it_is(lambda: has_left(it, "gpu-2"))
+        await on(it, "a", ["gpu-1", "gpu-1"])
+        started = (await it.facts(WorkerStarted))[before:]
+        assert "gpu-2" not in [node for fact in started for node in fact.workers.values()]
+
+
+async def has_left(it: Voda, node: str) -> bool:
+    return node in [fact.name for fact in await it.facts(NodeLeft)]
 
 
 async def test_node_when_it_comes_back_with_other_gpus_is_used_as_it_is_now(world: World, tmp_path: Path) -> None:
