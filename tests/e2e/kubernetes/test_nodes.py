@@ -8,7 +8,8 @@ import pytest
 
 from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
-from tests.kube.objects import a_node, a_pod, an_mpijob
+from tests.kube.objects import a_node, a_pod, an_indexed_job, an_mpijob
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.stages import STARTS
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
@@ -155,6 +156,25 @@ async def test_node_that_has_fewer_gpus_for_longer_than_its_grace_loses_the_work
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-1", "gpu-2", "gpu-3"])
         await offer(world, "gpu-1", 2)
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-3"])
+
+
+async def test_worker_that_is_lost_in_the_middle_while_its_node_shrinks_takes_the_last_one_alone_along(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 8))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 8, least=1, most=8))
+        await it.until_runs("a", 8)
+        before, pods = await world.uids("a"), await world.running("a")
+        await offer(world, "gpu-1", 7)
+        await world.client.delete(api.PODS, pods[3]["metadata"]["name"], world.namespace)
+        await world.until(lambda: len(it.service.view.live.cluster.plan("v100").placement[it.id("a")]) == 7)
+        await it.until_runs("a", 7)
+        now = await world.uids("a")
+        assert {index for index in now if now[index] == before[index]} == {0, 1, 2, 4, 5, 6}
+        exits = [(fact.cause, tuple(fact.workers)) for fact in await it.facts(WorkerExited)]
+        assert sorted(exits) == [("evicted", (3,)), ("stopped", (7,))]
 
 
 async def offer(world: World, node: str, gpus: int) -> None:
