@@ -168,7 +168,7 @@ def _leaving(at: ObservedJob) -> Iterator[Stall]:
 
 
 def _of_launcher(pod: Pod) -> Iterator[Stall]:
-    if pod.spec.node_name:
+    if pod.spec.node_name or pod.gates or pod.placed_on:
         yield from _of_pod(None, pod, at_work=0)
     elif pod.is_active:
         yield Stall(Unscheduled(launcher=pod.metadata.name), at_work=0)
