@@ -475,12 +475,12 @@ async def test_job_of_higher_priority_gets_devices_for_which_kube_scheduler_pree
     world = jobs_world
     await publish(world, {"gpu-1": 4})
     await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace))
-    kind = {"metadata": {"name": f"urgent-{world.namespace}"}, "value": 1_000_000}
-    await world.client.create(PRIORITY_CLASSES, kind)
+    urgent = f"urgent-{world.namespace}"
+    await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": urgent}, "value": 1_000_000})
     async with claiming_voda(world, tmp_path) as it:
         await world.submit(a_job("low", world, "one", least=1, most=4))
         await it.until_runs("low", 4)
-        pod = a_pod("urgent", world.namespace, spec={**claims_of("one"), "priorityClassName": kind["metadata"]["name"]})
+        pod = a_pod("urgent", world.namespace, spec={**claims_of("one"), "priorityClassName": urgent})
         await world.client.create(api.PODS, pod)
         await world.until_it_is(lambda: is_refused(world, "urgent", "Preemption is not helpful for scheduling"))
         await world.client.delete(api.PODS, "urgent", world.namespace, grace_s=0)
