@@ -50,7 +50,7 @@ class ChangingPool:
     def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int, virtual_clusters: int = 0) -> None:
         """Begin with a pool; its virtual clusters are owed all nodes, in equal parts."""
         self.live = Live()
-        self.in_cells = CellPlanner()
+        self.wings = all_wings(CellPlanner())
         self._virtual_clusters = virtual_clusters
         self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
         self._now = 0.0
@@ -202,7 +202,7 @@ def _turn(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
     policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name)
-    plan = decide(state, policy, placer, 0.0, cause="tick", wings=all_wings(cluster.in_cells))
+    plan = decide(state, policy, placer, 0.0, cause="tick", wings=cluster.wings)
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:
