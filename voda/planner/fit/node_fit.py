@@ -164,8 +164,7 @@ class NodeFit:
                 of_class[key].add(job_id)
         for key, alike in self._classes.items():
             assert alike.closed is not None, "what nodes take of it was found before"
-            expelling = alike.closed.expelling
-            jobs = alike.jobs.keys() if key in renewed or expelling else of_class[key]
+            jobs, expelling = alike.jobs.keys() if key in renewed else of_class[key], alike.closed.expelling
             if alike.limits.refusals or expelling:
                 self._shown.update(_limited([alike.jobs[job_id] for job_id in jobs], alike.limits, expelling))
             else:

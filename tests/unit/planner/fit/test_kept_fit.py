@@ -11,6 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.unit.planner.fit.test_draws import a_drawn_node, drawn_needs
 from voda.domain.job import Job
 from voda.domain.node import Node, PodNeeds, Requirement, Taint
+from voda.domain.reasons.nodes import Cordoned, Said
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner.decide import decide
@@ -41,6 +42,12 @@ class DrawnPool:
     def leave(self, random: Random) -> None:
         if self.nodes:
             del self.nodes[random.choice([*self.nodes])]
+
+    def rejoin(self, random: Random) -> None:
+        """Let a node come last."""
+        if self.nodes:
+            name = random.choice([*self.nodes])
+            self.nodes[name] = self.nodes.pop(name)
 
     def cordon(self, random: Random) -> None:
         self._change_node(random, lambda node: replace(node, is_schedulable=not node.is_schedulable))
@@ -98,11 +105,11 @@ class DrawnPool:
     def report(self, random: Random) -> None:
         name = f"n{random.randrange(6)}"
         fits = random.choice(({}, {name: 1}))
-        self._change_job(random, lambda job: replace(job, refusals={name: "full"}, fits=fits))
+        self._change_job(random, lambda job: replace(job, refusals={name: Said(text="full")}, fits=fits))
 
     def report_of_all(self, random: Random) -> None:
         """Let a node refuse jobs by one and the same mapping."""
-        refusals = {f"n{random.randrange(6)}": "cordoned"}
+        refusals = {f"n{random.randrange(6)}": Cordoned()}
         self.jobs = {job_id: replace(job, refusals=refusals, fits={}) for job_id, job in self.jobs.items()}
 
     def _change_node(self, random: Random, change: Callable[[Node], Node]) -> None:
@@ -120,7 +127,7 @@ CHANGES = (
     *(DrawnPool.join, DrawnPool.submit) * 3,
     *(DrawnPool.leave, DrawnPool.cordon, DrawnPool.relabel, DrawnPool.taint, DrawnPool.pods_of_others),
     *(DrawnPool.end, DrawnPool.cancel, DrawnPool.start, DrawnPool.report, DrawnPool.report_of_all),
-    DrawnPool.seen_again,
+    *(DrawnPool.seen_again, DrawnPool.rejoin),
 )
 STEPS = st.lists(
     st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 2**32)), min_size=1, max_size=4),
@@ -178,3 +185,17 @@ def test_limits_when_a_node_changes_then_classes_that_it_does_not_concern_keep_t
     assert [shown()[name] is before[name] for name in "ab"] == [True, True]
     nodes["a"] = replace(nodes["a"], labels={"zone": "b"})
     assert [shown()[name] is before[name] for name in "ab"] == [False, False]
+
+
+def test_limits_when_a_job_of_a_class_changes_then_it_still_has_the_very_same_as_others_that_a_node_refuses_alike() -> (
+    None
+):
+    kept, refusals = NodeFit(), {"b": Cordoned()}
+    nodes = [a_node("a", labels={"zone": "a"}), a_node("b"), a_node("c")]
+    needs = PodNeeds(selector={"zone": "a"})
+    jobs = {name: replace(a_job(name, needs=needs), refusals=refusals) for name in ("one", "other")}
+    for workers in ({}, {0: "a"}):
+        jobs["one"] = replace(jobs["one"], workers=workers)
+        shown = kept.shown(a_state(jobs=jobs.values(), nodes=nodes)).jobs
+        assert [*shown["one"].refusals] == ["b", "c"]
+        assert shown["one"].refusals is shown["other"].refusals
