@@ -52,8 +52,9 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
     """Return what the placement lacks of the allocation."""
+    told: dict[tuple[int, int], Refused] = {}
     reasons = {
-        job_id: no_room(view, job_id, size, placed)
+        job_id: no_room(view, job_id, size, placed, told)
         for job_id, size in replicas.items()
         if (placed := len(placement.get(job_id, ()))) < size
     }
@@ -123,13 +124,26 @@ def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
     )
 
 
-def no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> Reason:
-    """Return why a job has fewer workers than that; 0: than its minimum, and none."""
-    job = view.jobs[job_id]
+def no_room(
+    view: ClusterState,
+    job_id: str,
+    size: int = 0,
+    placed: int = 0,
+    told: dict[tuple[int, int], Refused] | None = None,
+) -> Reason:
+    """Return why a job has fewer workers than that; 0: than its minimum, and none.
+
+    What is said of nodes to jobs that they refuse alike is noted in `told`: a caller keeps it for one view.
+    """
+    job, refused = view.jobs[job_id], None
+    if job.refusals:
+        key = id(job.refusals), id(job.fits)
+        told = {} if told is None else told
+        refused = told[key] = told.get(key) or largest_refusal(view, job)
     cause = NoneFree(
         workers=size or job.spec.min_replicas,
         gpus=job.spec.gpus_per_replica,
-        refused=largest_refusal(view, job) if job.refusals else None,
+        refused=refused,
         lacks_room=bool(job.fits),
     )
     return Runs(workers=placed, why=(cause,)) if placed else Waits(why=(cause,))
@@ -166,5 +180,5 @@ def largest_refusal(view: ClusterState, job: Job) -> Refused:
         node = view.nodes.get(name)
         return -(node.usable_gpus if node else 0), name
 
-    name, *others = sorted(job.refusals, key=rank)
-    return Refused(node=name, why=job.refusals[name], fits=job.fits.get(name, 0), others=len(others))
+    name = min(job.refusals, key=rank)
+    return Refused(node=name, why=job.refusals[name], fits=job.fits.get(name, 0), others=len(job.refusals) - 1)

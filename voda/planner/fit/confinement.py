@@ -97,7 +97,9 @@ def _confined(view: ClusterState, replicas: Mapping[str, int]) -> dict[frozenset
         if (nodes := known.get(key)) is None:
             nodes = known[key] = frozenset(view.nodes.keys() - (job.refusals.keys() - job.fits.keys()))
         # Workers at work elsewhere stay there.
-        found.setdefault(nodes | (view.nodes.keys() & {*job.workers.values()}), []).append(job_id)
+        if not nodes.issuperset(job.workers.values()):
+            nodes |= view.nodes.keys() & {*job.workers.values()}
+        found.setdefault(nodes, []).append(job_id)
     return found
 
 

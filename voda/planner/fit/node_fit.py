@@ -20,7 +20,7 @@ from voda.changed_keys import gone_keys, other_keys
 from voda.domain.job import Job
 from voda.domain.node import Node, PodNeeds, demand_of
 from voda.domain.state import ClusterState
-from voda.planner.fit.closed_nodes import Closed, ClosedNodes
+from voda.planner.fit.marked_nodes import Closed, MarkedNodes
 from voda.planner.fit.rooms import ClassRoom, NodeLimits, Rooms, Scarce, beside_held
 
 _NO_NEEDS: Final = PodNeeds()
@@ -71,7 +71,7 @@ class NodeFit:
         self._classes: dict[_ClassKey, _AlikeJobs] = {}
         self._shown: dict[str, Job] = {}
         """Jobs that nodes limit, as decisions see them."""
-        self._closed_nodes = ClosedNodes((), ())
+        self._marked_nodes = MarkedNodes((), ())
         self._rooms = Rooms(())
         self._scarce: tuple[Collection[_ClassKey], Scarce] = (), {}
         """What classes may use up, and what is left of that."""
@@ -82,7 +82,7 @@ class NodeFit:
         if not (is_bound or any(job.spec.needs is not None for job in view.jobs.values())):
             return view
         changed, is_stale = self._follow_jobs(view.jobs), self._follow_nodes(view.nodes)
-        if not all(self._closed_nodes.heeds(alike.needs) for alike in self._classes.values() if alike.closed is None):
+        if not all(self._marked_nodes.heeds(alike.needs) for alike in self._classes.values() if alike.closed is None):
             self._look_at_labels()
             is_stale = True
         stale = [key for key, alike in self._classes.items() if is_stale or alike.closed is None]
@@ -115,7 +115,7 @@ class NodeFit:
         if empty := [key for key in left if not self._classes[key].jobs]:
             for key in empty:
                 del self._classes[key]
-            self._closed_nodes.keep([alike.needs for alike in self._classes.values()])
+            self._marked_nodes.keep([alike.needs for alike in self._classes.values()])
         self._jobs = jobs
         return others
 
@@ -125,7 +125,7 @@ class NodeFit:
         without_gpus = [job for alike in self._classes.values() if not alike.gpus for job in alike.jobs.values()]
         if [*nodes] != self._order:
             self._order = [*nodes]
-            self._closed_nodes, self._rooms = ClosedNodes((), ()), Rooms([*nodes.values()])
+            self._marked_nodes, self._rooms = MarkedNodes((), ()), Rooms([*nodes.values()])
             self._rooms.use(without_gpus)
             self._look_at_labels()
             for alike in self._classes.values():
@@ -140,12 +140,12 @@ class NodeFit:
 
     def _look_at_labels(self) -> None:
         needs = [alike.needs for alike in self._classes.values()]
-        self._closed_nodes = ClosedNodes([*self._nodes.values()], needs, self._closed_nodes)
+        self._marked_nodes = MarkedNodes([*self._nodes.values()], needs, self._marked_nodes)
 
     def _renew(self, alike: _AlikeJobs) -> bool:
         """Find what nodes take of a class; return whether that is other than it was."""
         before, known = alike.limits, alike.closed
-        closed = alike.closed = self._closed_nodes.of(alike.needs)
+        closed = alike.closed = self._marked_nodes.of(alike.needs)
         found, alike.room = NodeLimits(refusals=closed.refusals, fits={}), None
         if self._rooms.may_bound(alike.demand, alike.gpus):
             alike.room = self._rooms.room(alike.demand, alike.gpus, closed.at)

@@ -26,10 +26,10 @@ class Closed(Struct, frozen=True, kw_only=True):
     """Nodes on which such a pod may not even stay."""
 
 
-class ClosedNodes:
+class MarkedNodes:
     """What labels and taints of some nodes say of classes of pods."""
 
-    def __init__(self, nodes: Sequence[Node], needs: Collection[PodNeeds], before: "ClosedNodes | None" = None) -> None:
+    def __init__(self, nodes: Sequence[Node], needs: Collection[PodNeeds], before: "MarkedNodes | None" = None) -> None:
         """Take the nodes, and needs that are asked for; `heeds` says of which others it may be asked.
 
         Where these nodes were asked `before`, an answer that is as it was is the very same.
