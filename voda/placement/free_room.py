@@ -85,8 +85,8 @@ class FreeRoom:
         """
         gpus, left, taken = job.spec.gpus_per_replica, workers, dict[str, int]()
         if (most := self._most(job, own)) is not None:
-            for node in avoid:
-                self._close(most, node)
+            for name in avoid:
+                self._close(most, name)
         while left > 0:
             node = self._next(most, left, gpus)
             fitting = min(left, self.gpus[node] // gpus) if node else 0
