@@ -69,6 +69,8 @@ class FreeRoom:
         name. `own` is node -> workers that it has already.
         """
         gpus = workers * job.spec.gpus_per_replica
+        if self.gpus.most() < gpus:
+            return None
         if (most := self._most(job, own)) is None:
             return self.gpus.best_fit(gpus)
         for node, there in own.items():
@@ -83,8 +85,8 @@ class FreeRoom:
         """
         gpus, left, taken = job.spec.gpus_per_replica, workers, dict[str, int]()
         if (most := self._most(job, own)) is not None:
-            for node in avoid:
-                self._close(most, node)
+            for name in avoid:
+                self._close(most, name)
         while left > 0:
             node = self._next(most, left, gpus)
             fitting = min(left, self.gpus[node] // gpus) if node else 0
@@ -140,7 +142,7 @@ class FreeRoom:
                 most[at] -= there
         for resource, asked in demand:
             left, is_scarce = self._left[resource]
-            np.minimum(most, np.where(is_scarce, np.maximum(left, 0) // asked, _UNBOUND), out=most)
+            np.minimum(most, left // asked, out=most, where=is_scarce)
         return most
 
     def _fitting(self, job: Job) -> Ints:

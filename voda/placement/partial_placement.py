@@ -57,7 +57,7 @@ class PartialPlacement:
         workers, gpus = self._replicas[job_id], self._gpus(job_id)
         own = per_node(self._short[job_id].values())
         job = self._view.jobs[job_id]
-        if len(own) > 1 or self._is_roomless(job):
+        if len(own) > 1 or (self._roomless and shape(job) in self._roomless):
             return False
         home = next(iter(own), None)
         is_full = home is not None and not self._room.takes(job, home, own[home], workers)
@@ -104,7 +104,7 @@ class PartialPlacement:
         """Take GPUs for the missing workers, or for as many of them as fit."""
         nodes: list[str] = []
         gpus = job.spec.gpus_per_replica
-        if self._is_roomless(job):
+        if self._roomless and shape(job) in self._roomless:
             return nodes
         for node in sorted(own, key=lambda node: (-own[node], node)):
             most, more = missing - len(nodes), self._room.more(job, node, own[node])
@@ -113,18 +113,9 @@ class PartialPlacement:
             nodes += [node] * fitting
         for node, workers in self._room.spread(job, missing - len(nodes), own, avoid=own).items():
             nodes += [node] * workers
+        if self._room.scarce.left and missing > 0 and not nodes and not self._room.has_room(job):
+            self._roomless.add(shape(job))
         return nodes
-
-    def _is_roomless(self, job: Job) -> bool:
-        """Say whether it is known that no node has room for one more worker, where resources are scarce."""
-        if not self._room.scarce.left:
-            return False
-        alike = shape(job)
-        if alike not in self._roomless:
-            if self._room.has_room(job):
-                return False
-            self._roomless.add(alike)
-        return True
 
     def _bring_together(self, job_id: str) -> bool:
         nodes, gpus = self.placed.get(job_id, ()), self._gpus(job_id)

@@ -34,14 +34,19 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
     slots: dict[tuple[int, int, int], int] = {}
     usable: dict[int, dict[str, int]] = {}
+    roomy: dict[int, int] = {}
+    """GPUs of a worker -> nodes that have room for one."""
     impossible: dict[str, Reason] = {}
     for job in doubtful:
         # Jobs of one class have the very same refusals (`node_fit`): asked once.
-        key = job.spec.gpus_per_replica, id(job.refusals) if job.refusals else 0, id(job.fits) if job.fits else 0
+        gpus = job.spec.gpus_per_replica
+        if gpus not in usable:
+            usable[gpus] = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
+            roomy[gpus] = sum(map(bool, usable[gpus].values()))
+        if roomy[gpus] - len(job.refusals) >= job.spec.min_replicas:
+            continue
+        key = gpus, id(job.refusals) if job.refusals else 0, id(job.fits) if job.fits else 0
         if (room := slots.get(key)) is None:
-            gpus = job.spec.gpus_per_replica
-            if gpus not in usable:
-                usable[gpus] = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
             room = slots[key] = _new_workers(usable[gpus], job)
         if room < job.spec.min_replicas and not job.is_canceling:
             room += _only_at_work(view, job)

@@ -123,6 +123,8 @@ class DrawnPool:
             self.jobs[job_id] = change(self.jobs[job_id])
 
 
+Step = tuple[Callable[[DrawnPool, Random], None], int]
+"""A change, and the seed of what it draws."""
 CHANGES = (
     *(DrawnPool.join, DrawnPool.submit) * 3,
     *(DrawnPool.leave, DrawnPool.cordon, DrawnPool.relabel, DrawnPool.taint, DrawnPool.pods_of_others),
@@ -134,7 +136,7 @@ STEPS = st.lists(
     min_size=2,
     max_size=14,
 )
-BEGIN = [(change, seed) for seed in range(8) for change in (DrawnPool.join, DrawnPool.submit)]
+BEGIN: list[Step] = [(change, seed) for seed in range(8) for change in (DrawnPool.join, DrawnPool.submit)]
 
 
 def told(view: ClusterState) -> object:
@@ -148,7 +150,7 @@ def told(view: ClusterState) -> object:
 
 @given(STEPS)
 def test_limits_when_kept_then_they_are_those_found_anew(
-    steps: list[list[tuple[Callable[[DrawnPool, Random], None], int]]],
+    steps: list[list[Step]],
 ) -> None:
     pool, kept = DrawnPool(), NodeFit()
     for changes in (BEGIN, *steps):
@@ -159,7 +161,7 @@ def test_limits_when_kept_then_they_are_those_found_anew(
 
 @given(STEPS)
 def test_decisions_when_what_nodes_take_is_kept_then_they_are_those_made_anew(
-    steps: list[list[tuple[Callable[[DrawnPool, Random], None], int]]],
+    steps: list[list[Step]],
 ) -> None:
     pool, wings = DrawnPool(), all_wings()
     policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose("steady")
