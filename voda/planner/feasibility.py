@@ -16,6 +16,9 @@ from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
 from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
 
+Told = dict[tuple[int, int], Refused]
+"""What is said of nodes to jobs that they refuse alike."""
+
 
 class Shortfall(Struct, frozen=True, kw_only=True):
     """What a placement lacks of an allocation."""
@@ -34,8 +37,8 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
     slots: dict[tuple[int, int, int], int] = {}
     usable: dict[int, dict[str, int]] = {}
+    # GPUs of a worker -> nodes that have room for one.
     roomy: dict[int, int] = {}
-    """GPUs of a worker -> nodes that have room for one."""
     impossible: dict[str, Reason] = {}
     for job in doubtful:
         # Jobs of one class have the very same refusals (`node_fit`): asked once.
@@ -57,7 +60,7 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
     """Return what the placement lacks of the allocation."""
-    told: dict[tuple[int, int], Refused] = {}
+    told: Told = {}
     reasons = {
         job_id: no_room(view, job_id, size, placed, told)
         for job_id, size in replicas.items()
@@ -129,26 +132,16 @@ def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
     )
 
 
-def no_room(
-    view: ClusterState,
-    job_id: str,
-    size: int = 0,
-    placed: int = 0,
-    told: dict[tuple[int, int], Refused] | None = None,
-) -> Reason:
-    """Return why a job has fewer workers than that; 0: than its minimum, and none.
-
-    What is said of nodes to jobs that they refuse alike is noted in `told`: a caller keeps it for one view.
-    """
-    job, refused = view.jobs[job_id], None
-    if job.refusals:
-        key = id(job.refusals), id(job.fits)
-        told = {} if told is None else told
-        refused = told[key] = told.get(key) or largest_refusal(view, job)
+def no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0, told: Told | None = None) -> Reason:
+    """Return why a job has fewer workers than that; 0: than its minimum, and none. `told` is kept for one view."""
+    job, told = view.jobs[job_id], {} if told is None else told
+    key = id(job.refusals), id(job.fits)
+    if job.refusals and key not in told:
+        told[key] = largest_refusal(view, job)
     cause = NoneFree(
         workers=size or job.spec.min_replicas,
         gpus=job.spec.gpus_per_replica,
-        refused=refused,
+        refused=told.get(key),
         lacks_room=bool(job.fits),
     )
     return Runs(workers=placed, why=(cause,)) if placed else Waits(why=(cause,))

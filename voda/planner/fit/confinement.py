@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus, total
 from voda.domain.node import demand_of
 from voda.domain.plan import Placement
-from voda.domain.reasons.nodes import Refused
 from voda.domain.reasons.outcomes import Reason, also
 from voda.domain.state import ClusterState
 from voda.placement.order import is_confined
-from voda.planner.feasibility import no_room
+from voda.planner.feasibility import Told, no_room
 from voda.planner.priority import allocate
 from voda.policies import Policy
 
@@ -44,7 +43,7 @@ def sizes_within(
     gpus_of = [view.nodes[name].usable_gpus for name in bits]
     confined = _confined(view, replicas, bits)
     sizes, found = dict(replicas), dict[str, tuple[int, Reason]]()
-    told: dict[tuple[int, int], Refused] = {}
+    told: Told = {}
 
     def divide(jobs: Iterable[str], gpus: Gpus) -> None:
         part = replace(view, jobs={job_id: view.jobs[job_id] for job_id in jobs}, capacity_limit_gpus=gpus)
@@ -66,7 +65,7 @@ def sizes_within(
 
 
 def _reason(  # noqa: PLR0913 - what is known of a job
-    view: ClusterState, job_id: str, wanted: int, size: int, by_policy: Reason, told: dict[tuple[int, int], Refused]
+    view: ClusterState, job_id: str, wanted: int, size: int, by_policy: Reason, told: Told
 ) -> Reason:
     """Return what the policy tells a job that loses workers; any other is told which nodes are not for it."""
     if not view.jobs[job_id].refusals or size < len(view.plan.placement.get(job_id, ())):
