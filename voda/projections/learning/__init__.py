@@ -5,6 +5,8 @@ In reading order: `projection` (the events, and the estimates), `doubts` (report
 measured), `estimates` and `scaling` (what follows from it), `cache` (so that it is made once).
 """
 
+from voda.projections.learning.doubts import doubt_text
+from voda.projections.learning.epoch_work import EpochWork
 from voda.projections.learning.means import EpochMeans, RunningMean
 from voda.projections.learning.measurements import Accuracy
 from voda.projections.learning.projection import Learning
@@ -15,11 +17,13 @@ __all__ = [
     "Accuracy",
     "CategoryHistory",
     "EpochMeans",
+    "EpochWork",
     "Learning",
     "RunningMean",
     "Scaling",
     "Sizes",
     "UndisturbedSpan",
+    "doubt_text",
     "estimate_scaling",
     "fit_law",
 ]

@@ -37,6 +37,15 @@ class Evidence(NamedTuple):
     """Whether work counts in samples, or in epochs that are taken to be alike."""
 
 
+class WorkUnit(NamedTuple):
+    """What a job's work is counted in."""
+
+    seconds: float
+    """On one replica; infinite where it is not known."""
+    is_sample: bool
+    """Whether it is a sample, not an epoch."""
+
+
 class WorkLeft(NamedTuple):
     """Work left of a job, in samples or epochs."""
 
