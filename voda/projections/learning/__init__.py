@@ -5,7 +5,6 @@ In reading order: `projection` (the events, and the estimates), `doubts` (report
 measured), `estimates` and `scaling` (what follows from it), `cache` (so that it is made once).
 """
 
-from voda.projections.learning.doubts import doubt_text
 from voda.projections.learning.epoch_work import EpochWork
 from voda.projections.learning.means import EpochMeans, RunningMean
 from voda.projections.learning.measurements import Accuracy
@@ -23,7 +22,6 @@ __all__ = [
     "Scaling",
     "Sizes",
     "UndisturbedSpan",
-    "doubt_text",
     "estimate_scaling",
     "fit_law",
 ]
