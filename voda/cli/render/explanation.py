@@ -130,7 +130,7 @@ def estimate_text(estimate: EstimateView) -> str:
         f"{cost.value:.3g} s a restart {_known(cost)}",
     ]
     if estimate.epochs_known_by != "declared":
-        said.insert(0, f"epochs not declared, {_KNOWN_BY[estimate.epochs_known_by]}")
+        said.insert(0, f"epochs not declared ({_KNOWN_BY[estimate.epochs_known_by]})")
     return "; ".join([", ".join(said), *([estimate.doubt] if estimate.doubt else [])])
 
 

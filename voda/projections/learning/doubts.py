@@ -1,6 +1,7 @@
 """Which reports of a job are not believed: what contradicts its own earlier ones, its request, or the clock.
 
-What is no number never gets into the log. Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so.
+Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so. What is no number
+never gets into the log.
 """
 
 import math
