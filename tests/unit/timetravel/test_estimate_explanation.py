@@ -30,8 +30,8 @@ def test_estimate_is_said_with_how_it_is_known_and_how_far_off_it_may_be() -> No
     found = explanation_of(replace(explained(estimate), doubt="the last report is not believed: it fell")).estimate
     assert found is not None
     assert estimate_text(found) == (
-        "epochs not declared (by others of its kind), 2h 00m of work on one replica (by others of its kind, within x1.50),"
-        " x1.9 on those requested (by its own reports, within x1.05), 31 s a restart (as set);"
+        "epochs not declared (by others of its kind), 2h 00m of work on one replica (by others of its kind, within"
+        " x1.50), x1.9 on those requested (by its own reports, within x1.05), 31 s a restart (as set);"
         " the last report is not believed: it fell"
     )
 
@@ -40,6 +40,4 @@ def test_estimate_of_which_nothing_is_known_has_no_figure() -> None:
     found = explanation_of(explained(Estimate(speedup=(0.0, 1.0)))).estimate
     assert found is not None
     assert (found.remaining_s.value, found.remaining_s.known_by, found.remaining_s.spread) == (None, "assumed", None)
-    assert "believed: work left unknown, x1 on those requested (assumed)" in text_of(
-        explained(Estimate(speedup=(0, 1)))
-    )
+    assert estimate_text(found).startswith("work left unknown, x1 on those requested (assumed)")
