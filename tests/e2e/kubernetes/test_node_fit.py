@@ -7,8 +7,8 @@ from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
-from voda.domain.node import Node
-from voda.events.types import NodeRoomChanged, WorkerExited, WorkerRefused
+from voda.domain.node import Node, PodNeeds
+from voda.events.types import JobChanged, NodeRoomChanged, WorkerExited, WorkerRefused
 
 LIMIT_RANGES = api.Resource("LimitRange", "v1", "limitranges")
 RUNTIME_CLASSES = api.Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", is_namespaced=False)
@@ -150,8 +150,15 @@ async def test_what_the_cluster_adds_later_is_counted_for_jobs_that_wait(jobs_wo
     async with voda(world, tmp_path) as it:
         await world.submit(fixed("first", world, 8))
         await it.until_runs("first", 8)
-        await world.submit(fixed("next", world, 7))
+        await world.submit(wide("next", world))
         await world.until(lambda: it.phase(it.id("next")) == "Waiting")
         await ask_by_default(world, "10")
-        await until_told(it, "next", "a worker asks for 10 CPUs")
+
+        async def is_known() -> bool:
+            changes = await it.facts(JobChanged, it.id("next"))
+            return [change.needs for change in changes] == [PodNeeds(requests={"cpu": 10_000})]
+
+        await it.until(is_known)
+        await world.client.delete(api.JOBS, "first", world.namespace)
+        await it.until_runs("next", 6)
         assert not await it.facts(WorkerRefused)

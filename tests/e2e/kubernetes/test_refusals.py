@@ -34,7 +34,7 @@ async def ask_for_ten_cpus(world: JobsWorld) -> None:
     await world.client.create(BINDINGS, {"metadata": {"name": name}, "spec": bound})
 
     async def asks() -> bool:
-        pod = await world.client.create(PODS, a_pod("probe", world.namespace))
+        pod = await world.client.create(PODS, a_pod("probe", world.namespace, memory="1Mi"))
         await world.client.delete(PODS, "probe", world.namespace)
         return "cpu" in pod["spec"]["containers"][0]["resources"]["requests"]
 
