@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,19 +22,45 @@ _FORGOTTEN_GPU_S: Final = 1.0
 """A user who has had less lately, and holds no GPU, counts as one who never had any."""
 
 
+Source = Literal["measured", "category", "declared", "assumed"]
+"""How something is known of a job: by its own reports, by those of others of its category, because its user or the
+pool's settings say so, or by a rule that knows nothing of it."""
+
+
+class Belief(Struct, frozen=True):
+    """How an estimate is known, and how far off it may be."""
+
+    source: Source
+    spread: float = math.inf
+    """A factor >= 1: two of three true values lie between the estimate over it and the estimate times it; infinite
+    where nobody knows."""
+
+
+ASSUMED: Final = Belief("assumed")
+
+
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is believed of a job: how it scales, and how long it still needs. The learning projection makes it."""
 
     speedup: Sequence[float]
     """T(n): shape (max_replicas + 1,), speedup on n replicas relative to one; T(0) = 0."""
+    speedup_belief: Belief = ASSUMED
+    """Its spread is that of T(requested)."""
     remaining_s: float = math.inf
     """W: seconds left on ONE replica; infinite when nothing is known."""
+    remaining_belief: Belief = ASSUMED
+    length_source: Source = "declared"
+    """How the number of epochs is known: as declared, from those of its category that have ended, or not at all."""
     resize_cost_s: float = 0.0
     """Seconds of training lost by one start, resize or migration of this kind of job."""
+    resize_cost_belief: Belief = ASSUMED
     span_penalty: float = 0.0
     """Share by which an epoch takes longer when the workers span nodes; 0.25 means a quarter longer."""
-    is_assumed: bool = True
-    """Whether the speedup is a guess (linear), not measured."""
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the speedup is a guess, not measured."""
+        return self.speedup_belief.source == "assumed"
 
     def time_left_s(self, replicas: int) -> float:
         """Return the seconds left on `replicas` workers, 0 <= replicas <= max_replicas; infinite at 0."""
