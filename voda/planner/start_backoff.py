@@ -1,8 +1,7 @@
 """Jobs that make no use of the GPUs planned for them: after a time others go first, and they are tried again later.
 
 1. `overdue` finds them: all GPUs of a job are free and it has none, or the cluster says what keeps workers from work.
-2. While such a job backs off, `with_backed_off_last` puts it behind all others; one that works with fewer workers
-   keeps these, and gets no more.
+2. While such a job backs off it comes behind all others, or keeps what it works with (`backed_off`).
 3. Then it is planned as any other; each failure in a row doubles the delay.
 
 Rules: pure, the time is a parameter. A job that backs off still gets what nobody else wants, so that it goes on as soon
@@ -15,16 +14,15 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voda.backoff import delay_s
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
 from voda.domain.reasons.nodes import Said
-from voda.domain.reasons.stalls import Attaching, NoneAtWork, Stuck, StuckCause
+from voda.domain.reasons.stalls import Attaching, NoneAtWork, StuckCause
 from voda.domain.state import ClusterState
 from voda.events.decisions import JobBackedOff
-from voda.planner.feasibility import largest_refusal, with_caps
+from voda.planner.feasibility import largest_refusal
 
 _ATTACHING_S: Final = 600.0
 """So long kube-scheduler waits for devices to be attached, by default; then it chooses others."""
@@ -62,30 +60,6 @@ def retry_at(view: ClusterState, now: float) -> float:
     """Return when the next job that backs off is planned as any other; infinite: none."""
     backoffs = (job.backoff for job in view.jobs.values() if job.backoff is not None)
     return min((backoff.retry_at for backoff in backoffs if backoff.retry_at > now), default=math.inf)
-
-
-def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, Stuck], frozenset[str]]:
-    """Return the view in which jobs that back off come last, or get no more than they work with, and why.
-
-    The third are those that come last.
-    """
-    backed_off = {
-        job_id: job.backoff
-        for job_id, job in view.jobs.items()
-        if job.backoff is not None and not job.is_canceling and _is_in_force(job, job.backoff, now)
-    }
-    if not backed_off:
-        return view, {}, frozenset()
-    why = {job_id: _stuck(backoff) for job_id, backoff in backed_off.items()}
-    jobs, below = dict(view.jobs), 1 + view.priorities[0] - view.priorities[-1]
-    caps: dict[str, int] = {}
-    for job_id, backoff in backed_off.items():
-        spec = jobs[job_id].spec
-        if backoff.at_work >= spec.min_replicas:
-            caps[job_id] = backoff.at_work
-        else:
-            jobs[job_id] = replace(jobs[job_id], spec=replace(spec, priority=spec.priority - below))
-    return with_caps(replace(view, jobs=jobs), caps), why, frozenset(backed_off.keys() - caps.keys())
 
 
 def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
@@ -183,16 +157,3 @@ def _worked_s(job: Job, backoff: StartBackoff) -> float:
         return job.last_run_s if started_at > backoff.retry_at - backoff.retry_after_s else 0.0
     assert job.obstacle is not None, "it has workers, and the cluster says that they are of no use"
     return job.obstacle.since - max(backoff.retry_at, started_at)
-
-
-def _is_in_force(job: Job, backoff: StartBackoff, now: float) -> bool:
-    if now >= backoff.retry_at:
-        return False
-    at_work = len(job.workers) if job.obstacle is None else min(len(job.workers), job.obstacle.at_work)
-    return at_work <= backoff.at_work or at_work < job.spec.min_replicas
-
-
-def _stuck(backoff: StartBackoff) -> Stuck:
-    return Stuck(
-        at_work=backoff.at_work, planned=backoff.planned, why=backoff.reason, for_s=round(backoff.retry_after_s, 1)
-    )
