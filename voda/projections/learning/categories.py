@@ -93,7 +93,7 @@ class Categories:
         user = user_of(key)
         of_one = self._of[user] if user else self._brought.get(self._of[user][key].brought_by, {})
         while (has_too_many := len(of_one) > self._most_of_user) or self._count > self._most:
-            oldest = next(iter(of_one if has_too_many else max(self._of.values(), key=len)))
+            oldest = next(iter(of_one if has_too_many else self._of[self._has_most()]))
             self._forget(oldest)
             yield oldest
 
@@ -113,8 +113,15 @@ class Categories:
             if one.brought_by:
                 self._brought.setdefault(one.brought_by, {})[key] = None
 
+    def _has_most(self) -> str:
+        """Return the user who has most; of equals the last by name, whatever the order in which they came."""
+        return max(self._of, key=lambda user: (len(self._of[user]), user))
+
     def _forget(self, key: str) -> None:
-        gone = self._of[user_of(key)].pop(key)
+        own = self._of[user_of(key)]
+        gone = own.pop(key)
+        if not own:
+            del self._of[user_of(key)]
         self._count -= 1
         if gone.brought_by:
             brought = self._brought[gone.brought_by]

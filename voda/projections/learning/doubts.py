@@ -15,6 +15,8 @@ from voda.projections.learning.restarts import UndisturbedSpan
 DoubtKind = Literal["beyond", "over", "fell", "size", "clock"]
 _SLACK_S: Final = 60.0
 """Workers are seen to start later than they do."""
+_SAME_SIZE_S: Final = 300.0
+"""So long after a change of the workers, no report is of the size before."""
 _SLACK: Final = 1e-6
 """Of epochs done, which are rounded."""
 
@@ -41,15 +43,25 @@ def find_doubt(
     """
     done, before = fact.epochs_done, span.epochs_done
     if declared and done > declared * (1.0 + _SLACK):
-        return ReportDoubt("beyond", done, declared)
+        return ReportDoubt("beyond", done, float(declared))
     # A restart begins anew from a checkpoint.
     if done < before * (1.0 - _SLACK) and not span.changes:
         return ReportDoubt("over" if done < math.floor(before) else "fell", done, before)
     if span.workers and processes and fact.workers and fact.workers != processes * len(span.workers):
-        return ReportDoubt("size", fact.workers, processes * len(span.workers))
+        return ReportDoubt("size", float(fact.workers), processes * len(span.workers))
     if fact.epoch_s is not None and span.workers and fact.epoch_s > now - span.started_at + _SLACK_S:
         return ReportDoubt("clock", fact.epoch_s, max(0.0, now - span.started_at))
     return None
+
+
+def is_said_again(
+    last: ReportDoubt | None, fact: JobProgressed, span: UndisturbedSpan, *, processes: float, now: float
+) -> bool:
+    """Return whether a job reports a size for the second time, long after its workers changed: it was the first
+    report of all that was of a former size, and `processes` is wrong.
+    """
+    is_same = last == ReportDoubt("size", float(fact.workers), processes * len(span.workers))
+    return is_same and now - span.changed_at > _SAME_SIZE_S
 
 
 def doubt_text(why: ReportDoubt) -> str:

@@ -221,6 +221,12 @@ def _exited(learning: Learning, fact: facts.WorkerExited, event: Event) -> None:
 
 
 @Learning.folds
+def _failed(learning: Learning, fact: facts.ProgramFailed, event: Event) -> None:
+    if (own := learning.measurements(fact.job_id)) is not None:
+        own.span.begin_anew(event.recorded_at)
+
+
+@Learning.folds
 def _progressed(learning: Learning, fact: facts.JobProgressed, event: Event) -> None:
     if (own := learning.measurements(fact.job_id)) is not None:
         learn_report(learning._known, own, fact, event.recorded_at)
