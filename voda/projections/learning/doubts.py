@@ -47,8 +47,9 @@ def find_doubt(
     # A restart begins anew from a checkpoint.
     if done < before * (1.0 - _SLACK) and not span.changes:
         return ReportDoubt("over" if done < math.floor(before) else "fell", done, before)
-    if span.workers and processes and fact.workers and fact.workers != processes * len(span.workers):
-        return ReportDoubt("size", float(fact.workers), processes * len(span.workers))
+    expected = processes * len(span.workers)
+    if expected and fact.workers and not math.isclose(fact.workers, expected):
+        return ReportDoubt("size", float(fact.workers), expected)
     if fact.epoch_s is not None and span.workers and fact.epoch_s > now - span.started_at + _SLACK_S:
         return ReportDoubt("clock", fact.epoch_s, max(0.0, now - span.started_at))
     return None

@@ -88,6 +88,15 @@ def test_first_report_of_a_former_size_does_not_make_all_others_doubtful() -> No
     assert said == ["the last report is not believed: it is of 2 workers, and the job has 4"] * 4 + [""] * 3
 
 
+def test_processes_that_are_no_multiple_of_the_workers_are_believed() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", category="resnet", max_replicas=49, epochs=10)), at=0)
+    log.add(WorkerStarted(job_id="a", workers=dict.fromkeys(range(49), "n1")), at=10)
+    for done in (0.5, 0.6):
+        progressed(log, at=60 + done, done=done, workers=1)
+    assert believed(log)[1] == ""
+
+
 def test_epochs_that_a_program_lost_as_it_began_anew_on_its_workers_are_believed_and_cost_no_restart() -> None:
     log = a_log()
     before = believed(log)[0].resize_cost_s
