@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,6 +74,71 @@ def mean_life(half_life_s: float) -> float:
     return half_life_s / math.log(2.0)
 
 
+class Surplus(Struct, frozen=True):
+    """The GPUs that planned jobs have beyond their minimum, or that nobody has: how long they are there until a job
+    starts on them.
+
+    A start takes those that are there for the shortest time; a job that ends, or is preempted, leaves its minimum.
+    """
+
+    _MOST_RUNS: ClassVar[int] = 32
+    _FEWEST: ClassVar[int] = 3
+    """Starts that show something."""
+    _LATELY: ClassVar[int] = 8
+
+    runs: tuple[tuple[float, Gpus], ...] = ()
+    """(since when, GPUs) of what jobs left, oldest first; all other GPUs are there since `begun_at`."""
+    begun_at: float | None = None
+    """When the first job started; None: none has."""
+    taken_at: float = 0.0
+    """When a job last started."""
+    starts: int = 0
+    """After the first one."""
+    lasted_s: float = 0.0
+    """How long what the last few starts took had been there, in the mean."""
+
+    def left(self, gpus: Gpus, at: float) -> "Surplus":
+        """Return it once a job leaves so many GPUs. Costs O(1)."""
+        runs = (*self.runs, (at, gpus))
+        if len(runs) > self._MOST_RUNS:
+            (since, older), (_, newer), *others = runs
+            runs = ((since, Gpus(older + newer)), *others)
+        return replace(self, runs=runs)
+
+    def taken(self, gpus: Gpus, at: float) -> "Surplus":
+        """Return it once a job starts that needs at least so many GPUs, > 0. Costs O(1)."""
+        if self.begun_at is None:
+            return replace(self, begun_at=at, taken_at=at)
+        runs, lacking, lasted_gpu_s = list(self.runs), gpus, 0.0
+        while lacking and runs:
+            since, there = runs.pop()
+            used = Gpus(min(lacking, there))
+            lasted_gpu_s += used * max(0.0, at - since)
+            lacking = Gpus(lacking - used)
+            if used < there:
+                runs.append((since, Gpus(there - used)))
+        lasted_s = (lasted_gpu_s + lacking * max(0.0, at - self.begun_at)) / gpus
+        starts = self.starts + 1
+        mean_s = self.lasted_s + (lasted_s - self.lasted_s) / min(starts, self._LATELY)
+        return replace(self, runs=tuple(runs), taken_at=at, starts=starts, lasted_s=mean_s)
+
+    def lasts_s(self, above: int, now: float) -> tuple[float, int]:
+        """Return for how many seconds more a GPU of it is likely to be there, and how many GPUs beyond `above` are
+        likely to be there no longer; `above` GPUs are taken before it.
+
+        That is as long as such GPUs were there lately, or as long again as it is there, or nobody has started. Infinite
+        until a few have started.
+        """
+        if self.begun_at is None or self.starts < self._FEWEST:
+            return math.inf, 0
+        since, beyond = self.begun_at, 0
+        for run_since, gpus in reversed(self.runs):
+            if (above := above - gpus) < 0:
+                since, beyond = run_since, -above
+                break
+        return max(self.lasted_s, now - min(since, self.taken_at)), beyond
+
+
 class ExpectedRetry(Struct, frozen=True, kw_only=True):
     """A job without workers whose program failed and is to be started again."""
 
@@ -98,6 +163,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     settings: Settings
     service: Mapping[str, UserService] = {}
     """User -> GPU time that they have had lately, of those who have had some."""
+    surplus: Surplus = Surplus()
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}

@@ -172,8 +172,9 @@ def _cause(cause: Cause) -> str:
             return f"{counted(jobs, 'job')} of higher priority {has} {counted(gpus, 'GPU')}"
         case UserTurns(users=users, gpus=gpus, had_gpus=had):
             return f"{counted(users, 'user')} take turns, this one had {had:,g} GPUs lately and has {gpus:,} now"
-        case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s):
-            return f"growing to {to} would save {saved_s} s and cost {cost_s} s"
+        case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s, lasts_s=lasts_s):
+            lasts = "" if lasts_s is None else f" in the {span(lasts_s)} that such GPUs are free of late,"
+            return f"growing to {to} would save {saved_s} s{lasts} and cost {cost_s} s"
         case GrowthNearRetry(in_s=in_s):
             return f"a job whose program failed needs the GPUs again in {span(in_s)}"
         case OthersGrowthUnpaid():

@@ -102,7 +102,7 @@ def _allocate_jobs(view: ClusterState, policy: Policy, now: float) -> Allocation
     answer = policy.allocate(view, now)
     if not view.settings.heeds_resize_cost:
         return answer
-    replicas, reasons = without_thrash(view, answer.replicas)
+    replicas, reasons = without_thrash(view, answer.replicas, now)
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 

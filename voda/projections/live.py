@@ -100,6 +100,7 @@ class LiveCluster(Projection):
             estimates=estimates or {},
             settings=live_pool.settings,
             service=dict(live_pool.service),
+            surplus=live_pool.surplus,
             outlived=dict(live_pool.outlived),
             silent_since=dict(live_pool.silent_since),
             placed_at=dict(live_pool.placed_at),
@@ -201,7 +202,7 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
         if job.workers:
             pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
-        pool_changes.forget_job(pool, fact.job_id)
+        pool_changes.end_job(pool, job, event.recorded_at)
 
 
 def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
@@ -327,7 +328,7 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
     in_force = pool.plan.placement
-    pool_changes.note_placed(pool.placed_at, pool.jobs, in_force, fact, event.recorded_at)
+    pool_changes.note_placed(pool, fact, event.recorded_at)
     displaced_by = pool_changes.displacing(in_force, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
     for job_id in [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]:
@@ -367,7 +368,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-27"
+    FORMAT: ClassVar[str] = "live-28"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings, SettingsPatch, patched
-from voda.domain.state import UserService, mostly_silent
+from voda.domain.state import Surplus, UserService, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -60,8 +60,9 @@ class LivePool(Struct, kw_only=True):
     freed_at: dict[str, float] = {}
     reclaimed_at: dict[str, dict[int, float]] = {}
     service: dict[str, UserService] = {}
+    surplus: Surplus = Surplus()
     led_at: float = 0.0
-    """These five as in ClusterState."""
+    """These six as in ClusterState."""
     drains: dict[str, Requested] = {}
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
@@ -246,16 +247,23 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
         pool.service = {user: each.by(at, half_life_s) for user, each in pool.service.items()}
 
 
-def note_placed(
-    placed_at: MutableMapping[str, float], live: Container[str], before: Placement, fact: PlanAdopted, at: float
-) -> None:
-    """Note which live jobs a plan gives workers; `before` is the placement until then."""
+def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
+    """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
+    before, surplus = pool.plan.placement, pool.surplus
     for job_id in fact.released:
-        placed_at.pop(job_id, None)
+        pool.placed_at.pop(job_id, None)
+        if (job := pool.jobs.get(job_id)) is not None:
+            surplus = surplus.left(_least_gpus(job), at)
     for job_id in fact.placed:
         # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
-        if job_id in live and job_id not in before:
-            placed_at[job_id] = at
+        if job_id not in before and (job := pool.jobs.get(job_id)) is not None:
+            pool.placed_at[job_id] = at
+            surplus = surplus.taken(_least_gpus(job), at) if job.spec.gpus_per_replica else surplus
+    pool.surplus = surplus
+
+
+def _least_gpus(job: Job) -> Gpus:
+    return Gpus(job.spec.min_replicas * job.spec.gpus_per_replica)
 
 
 def change_outlived(pool: LivePool, fact: JobPatch, at: float) -> bool:
@@ -282,8 +290,15 @@ def move_job(old: LivePool, new: LivePool, job: Job, position: int) -> None:
     new.jobs[job_id], new.undecided[job_id] = job, position
 
 
+def end_job(pool: LivePool, job: Job, at: float) -> None:
+    """Drop what is noted of a job that has ended, beside its workers; others may have its GPUs."""
+    if job.spec.job_id in pool.plan.placement:
+        pool.surplus = pool.surplus.left(_least_gpus(job), at)
+    forget_job(pool, job.spec.job_id)
+
+
 def forget_job(pool: LivePool, job_id: str) -> None:
-    """Drop what is noted of a job that has ended, beside its workers."""
+    """Drop what is noted of a job that the pool has no more, beside its workers."""
     for noted in (pool.undecided, pool.placed_at, pool.reclaimed_at):
         noted.pop(job_id, None)
     # A plan releases only what it placed, so the reason of a job that never was would stay for ever.

@@ -15,7 +15,7 @@ def test_gpus_of_a_growth_that_does_not_pay_serve_as_many_waiting_jobs_as_they_a
         placement={"a": ("n1",)},
         estimates={"a": Estimate(speedup=(0, 1, 2, 3, 4, 5), remaining_s=100.0, resize_cost_s=500.0)},
     )
-    replicas, reasons = without_thrash(view, {"a": 5, "b": 0, "c": 0, "d": 0})
+    replicas, reasons = without_thrash(view, {"a": 5, "b": 0, "c": 0, "d": 0}, now=0.0)
     assert replicas == {"a": 1, "b": 1, "c": 1, "d": 0}
     assert said(reasons["a"]) == "kept at 1 worker: growing to 5 would save 80 s and cost 500 s"
     assert said(reasons["b"]) == "starts with 1 worker: to grow other jobs by these GPUs would not pay"
@@ -29,7 +29,7 @@ def test_growth_of_a_job_on_nodes_of_one_gpu_that_does_not_pay_is_left_out() -> 
         placement={"a": ("n1",)},
         estimates={"a": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0, resize_cost_s=500.0)},
     )
-    assert without_thrash(view, {"a": 3})[0] == {"a": 1}
+    assert without_thrash(view, {"a": 3}, now=0.0)[0] == {"a": 1}
 
 
 def test_growth_that_does_not_pay_leaves_other_growths_as_they_are() -> None:
@@ -43,7 +43,7 @@ def test_growth_that_does_not_pay_leaves_other_growths_as_they_are() -> None:
             "cheap": Estimate(speedup=(0, 1, 2, 3), remaining_s=900.0, resize_cost_s=1.0),
         },
     )
-    replicas, reasons = without_thrash(view, {"dear": 3, "cheap": 3, "unknown": 2})
+    replicas, reasons = without_thrash(view, {"dear": 3, "cheap": 3, "unknown": 2}, now=0.0)
     assert replicas == {"dear": 1, "cheap": 3, "unknown": 2}
     assert set(reasons) == {"dear"}
 
@@ -65,5 +65,5 @@ def test_gpus_of_a_growth_that_does_not_pay_undo_only_as_many_shrinks_as_they_ar
         },
     )
     # Four GPUs are left over: both replicas that b was to lose, and none of those of c.
-    replicas, _ = without_thrash(view, {"a": 5, "b": 1, "c": 1})
+    replicas, _ = without_thrash(view, {"a": 5, "b": 1, "c": 1}, now=0.0)
     assert replicas == {"a": 1, "b": 3, "c": 1}

@@ -65,6 +65,8 @@ class GrowthUnpaid(ReasonPart, frozen=True, kw_only=True):
     to: int
     saved_s: int = 0
     cost_s: int
+    lasts_s: int | None = None
+    """For which it is likely to keep the GPUs; None: until it ends."""
 
 
 class GrowthNearRetry(ReasonPart, frozen=True, kw_only=True):
