@@ -85,6 +85,7 @@ class Surplus(Struct, frozen=True):
     _FEWEST: ClassVar[int] = 3
     """Starts that show something."""
     _LATELY: ClassVar[int] = 8
+    _LEAST_QUIET_S: ClassVar[float] = 30.0
 
     runs: tuple[tuple[float, Gpus], ...] = ()
     """(since when, GPUs) of what jobs left, oldest first; all other GPUs are there since `begun_at`."""
@@ -137,6 +138,15 @@ class Surplus(Struct, frozen=True):
                 since, beyond = run_since, -above
                 break
         return max(self.lasted_s, now - min(since, self.taken_at)), beyond
+
+    def longer_at(self, now: float) -> float:
+        """Return the next instant at which nobody has started for twice as long as at the one before."""
+        if self.begun_at is None or self.starts < self._FEWEST:
+            return math.inf
+        quiet_s = max(self.lasted_s, self._LEAST_QUIET_S)
+        while self.taken_at + quiet_s <= now:
+            quiet_s *= 2
+        return self.taken_at + quiet_s
 
 
 class ExpectedRetry(Struct, frozen=True, kw_only=True):

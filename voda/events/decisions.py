@@ -55,10 +55,20 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     empty: none is guaranteed any longer."""
     devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
     """job id -> devices of each worker on its node, where they differ from the plan before."""
+    only_starts: bool = False
+    """Whether it starts jobs on free GPUs, and considers no others."""
 
     @property
     def stream(self) -> str:
         return f"decisions.{self.pool}"
+
+    def considered(self, since: Mapping[str, int]) -> list[str]:
+        """Return the jobs that it considers of those that wait for that; `since` is job id -> position of its event."""
+        return [
+            job_id
+            for job_id, position in since.items()
+            if position <= self.based_on and (job_id in self.placed or not self.only_starts)
+        ]
 
 
 class JobQueueLevelChanged(Data, frozen=True, kw_only=True):

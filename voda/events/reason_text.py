@@ -49,12 +49,14 @@ from voda.domain.reasons.outcomes import (
 from voda.domain.reasons.policies import (
     BestSpeedup,
     ByGain,
+    ByValue,
     Compacted,
     Gain,
     GrowthNearRetry,
     GrowthUnpaid,
     HigherPriority,
     InOrder,
+    LessValue,
     Order,
     OthersGrowthUnpaid,
     PolicyCause,
@@ -165,7 +167,7 @@ def _joint(reason: Reason) -> str:
 
 def _cause(cause: Cause) -> str:
     match cause:
-        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup():
+        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup() | ByValue() | LessValue():
             return _policy(cause)
         case HigherPriority(jobs=jobs, gpus=gpus):
             has = "has" if jobs == 1 else "have"
@@ -209,6 +211,11 @@ def _policy(cause: PolicyCause) -> str:
             return f"highest gain {per_gpu:.2f}/GPU"
         case Compacted(pending=pending):
             return f"compacted, while {counted(pending, 'job')} cannot start"
+        case ByValue(per_gpu=per_gpu, next_per_gpu=other):
+            than = f", {other:,g} s with the next in line" if other else ""
+            return f"a GPU here saves all jobs together {per_gpu:,g} s a second{than}"
+        case LessValue(per_gpu=per_gpu, least_per_gpu=least):
+            return f"a GPU here would save all jobs together {per_gpu:,g} s a second, elsewhere {least:,g} s or more"
         case BestSpeedup(speedup=speedup, gpus=gpus):
             return f"best total speedup {speedup:.2f} on {counted(gpus, 'GPU')}"
         case _:

@@ -203,7 +203,7 @@ def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) 
             record.plan(fact, event.recorded_at)
             registry._mark(record, event)
     undecided = registry._undecided.get(fact.pool, {})
-    for job_id in [job_id for job_id, position in undecided.items() if position <= fact.based_on]:
+    for job_id in fact.considered(undecided):
         del undecided[job_id]
         if (record := planned(job_id)) is not None and record.phase is Phase.SUBMITTED:
             record.job = replace(record.job, phase=Phase.WAITING)

@@ -327,11 +327,10 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 @LiveCluster.folds
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    in_force = pool.plan.placement
     pool_changes.note_placed(pool, fact, event.recorded_at)
-    displaced_by = pool_changes.displacing(in_force, fact, pool.jobs)
+    displaced_by = pool_changes.displacing(pool.plan.placement, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
-    for job_id in [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]:
+    for job_id in fact.considered(pool.undecided):
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))

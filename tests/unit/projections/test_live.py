@@ -551,6 +551,7 @@ _POOL = (
     "freed_at",
     "reclaimed_at",
     "service",
+    "surplus",
     "led_at",
     "drains",
     "cells",
@@ -558,7 +559,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-27": (_POOL, 39, 19)}
+_KEPT = {"live-28": (_POOL, 39, 19)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """
