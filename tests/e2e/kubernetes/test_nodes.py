@@ -243,7 +243,11 @@ async def test_worker_when_the_kubelet_refuses_it_is_placed_elsewhere(world: Wor
     async with voda(world, tmp_path) as it:
         never = {STARTS: "never"}
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=1, worker_notes=never))
-        await world.until(lambda: len(it.nodes(it.id("a"))) == 1)
+
+        async def is_bound() -> bool:
+            return [pod["spec"].get("nodeName") for pod in await world.workers_of("a")] == [*it.nodes(it.id("a"))] != []
+
+        await world.until_it_is(is_bound)
         [first] = it.nodes(it.id("a"))
         refused = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod Node didn't have enough cpu"}}
         await world.client.patch(api.PODS, (world.namespace, "a-worker-0"), refused, "status")
