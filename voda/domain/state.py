@@ -74,7 +74,7 @@ def mean_life(half_life_s: float) -> float:
     return half_life_s / math.log(2.0)
 
 
-class Surplus(Struct, frozen=True):
+class Surplus(Struct, frozen=True, kw_only=True):
     """The GPUs that planned jobs have beyond their minimum, or that nobody has: how long they are there until a job
     starts on them.
 

@@ -104,7 +104,7 @@ class ElasticValue:
         )
 
 
-class _Belief(Struct, frozen=True, gc=False):
+class _Belief(Struct, frozen=True, kw_only=True, gc=False):
     """What is believed of one job."""
 
     sizes: Sequence[int]
@@ -123,7 +123,7 @@ class _Belief(Struct, frozen=True, gc=False):
         return size / (1 + self.serial * (size - 1)) if self.serial else max(self.curve[size], _LEAST_SPEED)
 
 
-class _Offers(Struct, frozen=True):
+class _Offers(Struct, frozen=True, kw_only=True):
     """What jobs may have, one row a job; rows of sizes end with the largest one again and again."""
 
     sizes: Ints
