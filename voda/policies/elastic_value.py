@@ -104,7 +104,7 @@ class ElasticValue:
         )
 
 
-class _Belief(Struct, frozen=True, kw_only=True, gc=False):
+class _Prospect(Struct, frozen=True, kw_only=True, gc=False):
     """What is believed of one job."""
 
     sizes: Sequence[int]
@@ -140,13 +140,13 @@ class _Offers(Struct, frozen=True, kw_only=True):
     cost_s: Floats
     stretch: Floats
     """>= 1."""
-    beliefs: Sequence[_Belief]
+    prospects: Sequence[_Prospect]
 
 
 def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
     node = max((each.usable_gpus for each in view.nodes.values()), default=1)
     served = _most_served(jobs, now)
-    rows = [_belief(view, job, node, served[job.spec.history_category], now) for job in jobs]
+    rows = [_prospect(view, job, node, served[job.spec.history_category], now) for job in jobs]
     width = max(len(row.sizes) for row in rows)
 
     def table(of: Sequence[Sequence[float]]) -> Floats:
@@ -161,7 +161,7 @@ def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
         expected_s=np.array([row.expected_s for row in rows]),
         cost_s=np.array([row.cost_s for row in rows]),
         stretch=np.array([row.stretch for row in rows]),
-        beliefs=rows,
+        prospects=rows,
     )
 
 
@@ -174,7 +174,7 @@ def _most_served(jobs: Sequence[Job], now: float) -> Mapping[str, float]:
     return most
 
 
-def _belief(view: ClusterState, job: Job, node: int, most_served: float, now: float) -> _Belief:
+def _prospect(view: ClusterState, job: Job, node: int, most_served: float, now: float) -> _Prospect:
     spec, curve, left_s = job.spec, speedup(view, job), remaining_s(view, job)
     estimate = view.estimates.get(spec.job_id)
     had = min(len(view.plan.placement.get(spec.job_id, ())), spec.max_replicas)
@@ -197,7 +197,7 @@ def _belief(view: ClusterState, job: Job, node: int, most_served: float, now: fl
         cost_s = min(estimate.resize_cost_s, _MOST_COST * cost_s)
     alone_s = job.running_by(now) + max(expected_s / asked, _LEAST_S)
     stretch = 1 + max(0.0, now - job.submitted_at - job.running_by(now)) / alone_s
-    return _Belief(
+    return _Prospect(
         sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had),
         curve=curve,
         serial=serial,
@@ -295,11 +295,11 @@ class _Handout:
         offers = self._offers
         if self.free <= 0 or not self.counts.any():
             return
-        each = np.array([belief.per_node for belief in offers.beliefs])
+        each = np.array([prospect.per_node for prospect in offers.prospects])
         most = np.minimum(self.counts + self.free // offers.gpus[:, 0], offers.sizes[:, -1])
         sizes = np.where(most > each, most // each * each, most)
         sizes = np.where(self.counts > 0, np.maximum(sizes, self.counts), offers.sizes[:, 0])[:, None]
-        speed = [[belief.speed(size)] for belief, (size,) in zip(offers.beliefs, sizes.tolist(), strict=True)]
+        speed = [[prospect.speed(size)] for prospect, (size,) in zip(offers.prospects, sizes.tolist(), strict=True)]
         self._take_best(sizes, self._value(sizes, np.array(speed)))
 
     def _take_best(self, sizes: Ints, values: Floats) -> None:
@@ -308,8 +308,8 @@ class _Handout:
         held = sizes * offers.gpus
         now_held = self.counts * offers.gpus[:, 0]
         speed = [
-            belief.speed(count) if count else 1.0
-            for belief, count in zip(offers.beliefs, self.counts.tolist(), strict=True)
+            prospect.speed(count) if count else 1.0
+            for prospect, count in zip(offers.prospects, self.counts.tolist(), strict=True)
         ]
         now_valued = self._value(self.counts[:, None], np.array(speed)[:, None])[:, 0] * (self.counts > 0)
         while self.free > 0:
