@@ -259,7 +259,12 @@ def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
         if job_id not in before and (job := pool.jobs.get(job_id)) is not None:
             pool.placed_at[job_id] = at
             surplus = surplus.taken(_least_gpus(job), at) if job.spec.gpus_per_replica else surplus
-    pool.surplus = surplus
+    _set_surplus(pool, surplus)
+
+
+def _set_surplus(pool: LivePool, surplus: Surplus) -> None:
+    """Keep it, unless virtual clusters share the pool: what one starts says nothing of the others."""
+    pool.surplus = Surplus() if pool.cells.virtual_clusters else surplus
 
 
 def _least_gpus(job: Job) -> Gpus:
@@ -293,7 +298,7 @@ def move_job(old: LivePool, new: LivePool, job: Job, position: int) -> None:
 def end_job(pool: LivePool, job: Job, at: float) -> None:
     """Drop what is noted of a job that has ended, beside its workers; others may have its GPUs."""
     if job.spec.job_id in pool.plan.placement:
-        pool.surplus = pool.surplus.left(_least_gpus(job), at)
+        _set_surplus(pool, pool.surplus.left(_least_gpus(job), at))
     forget_job(pool, job.spec.job_id)
 
 
