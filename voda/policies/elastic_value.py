@@ -71,7 +71,7 @@ class ElasticValueParameters(Struct, frozen=True, kw_only=True):
     fairness: Annotated[
         float,
         Meta(ge=0, le=4, description="How much more a job counts that waits: by its stretch to this power; 0 = no."),
-    ] = 1.0
+    ] = 0.5
 
 
 class ElasticValue:
@@ -119,8 +119,11 @@ class _Prospect(Struct, frozen=True, kw_only=True, gc=False):
     cost_s: float
     stretch: float
 
-    def speed(self, size: int) -> float:
-        return size / (1 + self.serial * (size - 1)) if self.serial else max(self.curve[size], _LEAST_SPEED)
+    def speeds(self, sizes: Sequence[int]) -> list[float]:
+        """Return T(n) of sizes, 0 of 0."""
+        if self.serial:
+            return [size / (1 + self.serial * (size - 1)) for size in sizes]
+        return list(map(self.curve.__getitem__, sizes))
 
 
 class _Offers(Struct, frozen=True, kw_only=True):
@@ -145,8 +148,9 @@ class _Offers(Struct, frozen=True, kw_only=True):
 
 def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
     node = max((each.usable_gpus for each in view.nodes.values()), default=1)
-    served = _most_served(jobs, now)
-    rows = [_prospect(view, job, node, served[job.spec.history_category], now) for job in jobs]
+    unknown = [job for job in jobs if remaining_s(view, job) == math.inf]
+    served = _most_served(jobs, now) if unknown else {}
+    rows = [_prospect(view, job, node, served, now) for job in jobs]
     width = max(len(row.sizes) for row in rows)
 
     def table(of: Sequence[Sequence[float]]) -> Floats:
@@ -154,7 +158,7 @@ def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
 
     return _Offers(
         sizes=table([row.sizes for row in rows]).astype(np.int64),
-        speed=table([[row.speed(size) for size in row.sizes] for row in rows]),
+        speed=np.maximum(table([row.speeds(row.sizes) for row in rows]), _LEAST_SPEED),
         gpus=np.array([[job.spec.gpus_per_replica] for job in jobs]),
         had=np.array([[row.had] for row in rows]),
         left_s=np.array([row.left_s for row in rows]),
@@ -174,7 +178,7 @@ def _most_served(jobs: Sequence[Job], now: float) -> Mapping[str, float]:
     return most
 
 
-def _prospect(view: ClusterState, job: Job, node: int, most_served: float, now: float) -> _Prospect:
+def _prospect(view: ClusterState, job: Job, node: int, served: Mapping[str, float], now: float) -> _Prospect:
     spec, curve, left_s = job.spec, speedup(view, job), remaining_s(view, job)
     estimate = view.estimates.get(spec.job_id)
     had = min(len(view.plan.placement.get(spec.job_id, ())), spec.max_replicas)
@@ -190,13 +194,13 @@ def _prospect(view: ClusterState, job: Job, node: int, most_served: float, now: 
     if left_s == math.inf:
         # As long as the one of its kind that has had most, and that as long again: in powers of two, for otherwise
         # two such jobs would take turns.
-        served = max(0.0, job.service_by(now))
-        expected_s = most_served - served + 2.0 ** math.floor(math.log2(most_served))
+        most_served = served[spec.history_category]
+        expected_s = most_served - max(0.0, job.service_by(now)) + 2.0 ** math.floor(math.log2(most_served))
     cost_s = view.settings.resize_cost_s
     if estimate is not None:
         cost_s = min(estimate.resize_cost_s, _MOST_COST * cost_s)
-    alone_s = job.running_by(now) + max(expected_s / asked, _LEAST_S)
-    stretch = 1 + max(0.0, now - job.submitted_at - job.running_by(now)) / alone_s
+    ran_s = job.running_by(now)
+    stretch = 1 + max(0.0, now - job.submitted_at - ran_s) / (ran_s + max(expected_s / asked, _LEAST_S))
     return _Prospect(
         sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had),
         curve=curve,
@@ -299,28 +303,30 @@ class _Handout:
         most = np.minimum(self.counts + self.free // offers.gpus[:, 0], offers.sizes[:, -1])
         sizes = np.where(most > each, most // each * each, most)
         sizes = np.where(self.counts > 0, np.maximum(sizes, self.counts), offers.sizes[:, 0])[:, None]
-        speed = [[prospect.speed(size)] for prospect, (size,) in zip(offers.prospects, sizes.tolist(), strict=True)]
-        self._take_best(sizes, self._value(sizes, np.array(speed)))
+        self._take_best(sizes, self._value(sizes, self._speeds(sizes)))
+
+    def _speeds(self, sizes: Ints) -> Floats:
+        rows = zip(self._offers.prospects, sizes.tolist(), strict=True)
+        speeds: Floats = np.maximum(np.array([prospect.speeds(row) for prospect, row in rows]), _LEAST_SPEED)
+        return speeds
 
     def _take_best(self, sizes: Ints, values: Floats) -> None:
         """Give sizes of a table, a row for each job, that fit what is left, the one of most gain first."""
-        offers = self._offers
-        held = sizes * offers.gpus
-        now_held = self.counts * offers.gpus[:, 0]
-        speed = [
-            prospect.speed(count) if count else 1.0
-            for prospect, count in zip(offers.prospects, self.counts.tolist(), strict=True)
-        ]
-        now_valued = self._value(self.counts[:, None], np.array(speed)[:, None])[:, 0] * (self.counts > 0)
+        if self.free <= 0:
+            return
+        gpus = self._offers.gpus
+        held, now_held = sizes * gpus, self.counts * gpus[:, 0]
+        present = self.counts[:, None]
+        now_valued = self._value(present, self._speeds(present))[:, 0] * (self.counts > 0)
         while self.free > 0:
             more = held - now_held[:, None]
             gains = np.where((more > 0) & (more <= self.free), values - now_valued[:, None], 0.0)
             row, column = divmod(int(gains.argmax()), gains.shape[1])
             if (gain := float(gains[row, column])) <= 0:
                 break
-            gpus = int(more[row, column])
-            self._per_gpu[row] = gain / gpus
-            self.free -= gpus
+            step = int(more[row, column])
+            self._per_gpu[row] = gain / step
+            self.free -= step
             now_held[row], now_valued[row] = held[row, column], values[row, column]
             self.counts[row] = sizes[row, column]
 
