@@ -58,6 +58,10 @@ class KnownJobs:
         """See JobLog."""
         return None
 
+    def launcher_node(self, job_id: str) -> str:
+        """See JobLog."""
+        return ""
+
     def is_mostly_silent(self, pool: str) -> bool:
         """See JobLog."""
         return False

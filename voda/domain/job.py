@@ -54,7 +54,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_replicas: int = 0
     gpus_per_replica: Gpus = Gpus(1)
     launcher_gpus: Gpus = NO_GPUS
-    """Of the launcher, which voda does not place, on one node and no more than a worker's: plans leave room for it."""
+    """Of the launcher, on one node and no more than a worker's: plans have a place for it beside the workers."""
     share: GpuRequest | None = None
     """The part of one GPU that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
     needs: PodNeeds | None = None
@@ -106,6 +106,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_elastic(self) -> bool:
         return self.min_replicas < self.max_replicas
+
+    @property
+    def asked_of_nodes(self) -> tuple[object, ...]:
+        """What the answer of a node to one of its workers depends on."""
+        return self.pool, self.virtual_cluster, self.needs, self.gpus_per_replica, self.launcher_gpus
 
     @property
     def is_guaranteed(self) -> bool:
@@ -167,6 +172,8 @@ class VainDisplacement(Struct, frozen=True, kw_only=True):
     """Of nodes of its pool until then (`ClusterState.opened`)."""
     refused: Mapping[str, Node]
     """Nodes that refused it -> as they were then, by the word of the cluster."""
+    least: int
+    """Workers that it needed then."""
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,7 +239,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_displaced: bool = False
     """Whether workers of others leave nodes to which a plan brings workers of it, and these are not all at work yet."""
     displaced_in_vain: VainDisplacement | None = None
-    """Since it asked for what it asks for; of no effect once a node has opened that may take it."""
+    """Since its workers asked for what they ask for, and it for no fewer; of no effect once a node has opened that may
+    take it."""
     sick_gpus: Mapping[int, SickGpu] = {}
     """Worker -> its GPU, of those with a sick one."""
     last_error: str = ""
@@ -251,6 +259,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_refused_by(self, node: str, workers: int) -> bool:
         """Return whether so many workers of it, new ones among them, are more than a node is known to take."""
         return node in self.refusals and workers > self.fits.get(node, 0)
+
+    def in_vain_for(self, spec: JobSpec) -> VainDisplacement | None:
+        """Return what was in vain, where it would be for another request of the job too."""
+        vain = self.displaced_in_vain
+        is_same = spec.asked_of_nodes == self.spec.asked_of_nodes
+        return vain if vain is not None and is_same and spec.min_replicas >= vain.least else None
 
     @property
     def has_lost_run(self) -> bool:

@@ -50,6 +50,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """In a pool with virtual clusters: the jobs of which some workers are guaranteed."""
     devices: Devices = {}
     """In a pool with virtual clusters: of all jobs in the placement."""
+    launchers: Mapping[str, str] = {}
+    """Job in the placement whose launcher asks for GPUs -> its node, planned or where it is."""
     reasons: Mapping[str, Reason] = {}
 
     @property

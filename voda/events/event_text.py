@@ -305,6 +305,7 @@ def _shape(node: Node) -> str:
 def _changes(fact: facts.PlanAdopted) -> str:
     changes = [f"{job_id} on {per_node(nodes)}" for job_id, nodes in sorted(fact.placed.items())]
     changes += [f"{job_id} released" for job_id in fact.released]
+    changes += [f"launcher of {job_id} on {node}" for job_id, node in sorted(fact.launchers.items()) if node]
     moved = {*fact.placed, *fact.released}
     # A job whose guarantee alone changes keeps its workers.
     changes += [

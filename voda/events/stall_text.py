@@ -36,6 +36,8 @@ def stall_text(reason: StallReason | None) -> str:
         case LacksPods(operator=operator, object=kind):
             see = f"see whether {operator} runs, and what it says of the {kind} (kubectl describe)"
             return f"not all of its workers have a pod: {see}"
+        case Attaching(worker=worker, node=node, conditions=()):
+            return f"devices of worker {worker} are attached to {node}, and kube-scheduler does not bind it yet"
         case Attaching(worker=worker, node=node, conditions=conditions):
             waits = f"kube-scheduler binds it once their driver says {', '.join(conditions)}"
             return f"devices of worker {worker} are being attached to {node}: {waits}"

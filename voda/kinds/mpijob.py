@@ -41,8 +41,8 @@ _NOT_LOCAL: Final = {
 }
 _ON_KUBERNETES: Final = {
     "runLauncherAsWorker": (
-        "the launcher trains too, but voda does not place it: kube-scheduler finds a node for it, and plans leave room"
-        " for the GPUs that it asks for; each shrink also restarts the last worker that stays"
+        "the launcher trains too: a plan has a node for it where it asks for GPUs and may go wherever workers may, else"
+        " kube-scheduler finds one; each shrink also restarts the last worker that stays"
     ),
 }
 

@@ -14,10 +14,10 @@ from voda.domain.state import ClusterState
 from voda.planner.done_replicas import without_done
 from voda.planner.eligibility import eligible_view
 from voda.planner.fixed_jobs import without_fixed
+from voda.planner.gpuless.workers import without_gpus
 from voda.planner.launchers import reason_of_size, with_launchers
 from voda.planner.node_states import with_closed_nodes, without_sick_workers
 from voda.planner.start_backoff import with_backed_off_last
-from voda.planner.without_gpus import without_gpus
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ class Candidates(Struct, frozen=True, kw_only=True):
     """Jobs that keep their workers as they are, which the view lacks."""
     lacking_launchers: Set[str] = frozenset()
     """Jobs that the view shows with one worker more, whose place is for the launcher: it asks for GPUs and has none."""
-    launchers: Set[str] = frozenset()
-    """Jobs whose launchers have GPUs, which count as others'."""
+    launchers: Mapping[str, str] = {}
+    """Jobs whose launchers have GPUs, which count as others' -> their nodes."""
     steady: Set[str] = frozenset()
     """Jobs at work that leave idle cells to guarantees alone."""
 
@@ -56,6 +56,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, Reason]
     left_out: Mapping[str, Reason] = {}
     """Jobs for which the nodes have no room -> why."""
+    launchers: Mapping[str, str] = {}
+    """As in Plan."""
 
 
 def candidates_of(
@@ -64,17 +66,22 @@ def candidates_of(
     *,
     fitted: Callable[[ClusterState], ClusterState],
     leaving: Set[str] = frozenset(),
+    yielding: Set[str] = frozenset(),
 ) -> Candidates:
     """Return the jobs that a decision is about. Replicas that are done need no GPUs any more.
 
     Args:
         fitted: shows jobs the nodes that refuse them.
         leaving: jobs whose launchers' GPUs count as free, as those of jobs do that are not planned.
+        yielding: jobs without GPUs that count as if they were not at work.
     """
     eligible, held = eligible_view(without_sick_workers(view, now), now)
     eligible, fixed = without_fixed(eligible)
     eligible, stuck, last = with_backed_off_last(without_done(eligible), now)
     open_view, lacking, launchers = with_launchers(with_closed_nodes(eligible, now), view.jobs, leaving)
+    if yielding:
+        away = {job_id: replace(job, workers={}) for job_id, job in open_view.jobs.items() if job_id in yielding}
+        open_view = replace(open_view, jobs={**open_view.jobs, **away})
     shown, others = without_gpus(fitted(open_view))
     return Candidates(
         view=shown,
@@ -90,9 +97,11 @@ def candidates_of(
 
 
 def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed) -> Placed:
-    """Return what was decided without the places of launchers, which voda does not name; `view` is the log's."""
+    """Return what was decided, the last place of a job as that of its launcher; `view` is the log's."""
+    at = {job_id: node for job_id, node in candidates.launchers.items() if job_id in placed.placement}
     if not (launchers := candidates.lacking_launchers & placed.reasons.keys()):
-        return placed
+        return replace(placed, launchers=at) if at else placed
+    at |= {job_id: nodes[-1] for job_id in launchers if (nodes := placed.placement.get(job_id))}
     sizes = {job_id: len(nodes) - 1 for job_id in launchers if (nodes := placed.placement.get(job_id))}
 
     def cut(of_workers: Mapping[str, tuple[T, ...]]) -> Mapping[str, tuple[T, ...]]:
@@ -105,5 +114,6 @@ def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed
         placement=cut(placed.placement),
         guaranteed=cut(placed.guaranteed),
         devices=cut(placed.devices),
+        launchers=at,
         reasons={**placed.reasons, **reasons},
     )

@@ -4,7 +4,7 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from voda.changed_keys import gone_keys, other_keys
@@ -19,10 +19,11 @@ from voda.planner.candidates import Candidates, Placed, candidates_of, without_l
 from voda.planner.displacement import displaced_in_vain, left_for, without_more
 from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import capped_at, feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.gpuless.outranked import beside_outranked
+from voda.planner.gpuless.workers import place_without_gpus
 from voda.planner.node_states import with_sick_moved
 from voda.planner.priority import allocate, place
 from voda.planner.wings import NO_WINGS, FitRules, Wings
-from voda.planner.without_gpus import place_without_gpus
 from voda.policies import Policy
 
 T = TypeVar("T")
@@ -53,16 +54,10 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         assert wings.in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
         return wings.in_cells(candidates, policy, now)
 
-    def decided(leaving: Set[str] = frozenset()) -> tuple[Candidates, Placed]:
-        candidates = candidates_of(view, now, fitted=wings.nodes.shown, leaving=leaving)
-        return candidates, without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
+    def on(candidates: Candidates) -> Placed:
+        return without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
 
-    candidates, placed = decided()
-    if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
-        # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
-        _, other = decided(leaving=candidates.launchers)
-        if preempted := candidates.launchers - other.placement.keys():
-            candidates, placed = decided(leaving=preempted)
+    candidates, placed = _decided(view, now, wings.nodes, on)
     placement, reasons = dict(placed.placement), dict(placed.reasons)
     for job_id, nodes, reason in place_without_gpus(candidates.view, candidates.without_gpus, placed.placement):
         placement |= {job_id: nodes} if nodes else {}
@@ -86,12 +81,33 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placement=with_sick_moved(view, {**whole, **kept}, now),
         guaranteed={**guaranteed, **{name: each for name, each in view.plan.guaranteed.items() if name in fixed}},
         devices={**devices, **{name: each for name, each in view.plan.devices.items() if name in fixed}},
+        launchers={**placed.launchers, **{name: at for name, at in view.plan.launchers.items() if name in fixed}},
         reasons={
             **_with_drains(reasons, placement, sorted(view.drains)),
             **{job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
             **candidates.held,
         },
     )
+
+
+def _decided(
+    view: ClusterState, now: float, nodes: FitRules, on: Callable[[Candidates], Placed]
+) -> tuple[Candidates, Placed]:
+    """Return the candidates and what is decided on them, where others leave for some of them."""
+
+    def leaving(launchers: Set[str], workers: Set[str] = frozenset()) -> Candidates:
+        return candidates_of(view, now, fitted=nodes.shown, leaving=launchers, yielding=workers)
+
+    preempted: Set[str] = frozenset()
+    candidates = leaving(preempted)
+    placed = on(candidates)
+    if candidates.launchers and candidates.view.jobs.keys() - placed.placement.keys():
+        # A job that waits may get the GPUs of the launcher of one that would be preempted for it.
+        other = on(leaving(candidates.launchers.keys()))
+        if preempted := candidates.launchers.keys() - other.placement.keys():
+            candidates = leaving(preempted)
+            placed = on(candidates)
+    return beside_outranked(candidates, placed, lambda workers: leaving(preempted, workers), on)
 
 
 def _place_bounded(view: ClusterState, policy: Policy, placer: Placer, now: float, nodes: FitRules) -> Placed:
@@ -168,8 +184,10 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     placed = {job_id: new.placement[job_id] for job_id in _changed(before, new.placement, others)}
     released = tuple(sorted(gone_keys(before, new.placement, others)))
     guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
+    moved = {name: new.launchers.get(name, "") for name in _other_jobs(old.launchers, new.launchers)}
+    launchers = {job_id: node for job_id, node in moved.items() if job_id not in released}
     explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
-    if not (placed or released or explained or guaranteed or devices):
+    if not (placed or released or explained or guaranteed or devices or launchers):
         return None
     return PlanAdopted(
         pool=new.pool,
@@ -183,14 +201,19 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
         reasons={job_id: new.reasons[job_id] for job_id in explained},
         guaranteed={job_id: cells for job_id, cells in guaranteed.items() if job_id not in released},
         devices={job_id: cells for job_id, cells in devices.items() if job_id not in released},
+        launchers=launchers,
     )
 
 
 def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
     """Return what differs, by job; empty: the job has none any longer."""
+    return {job_id: new.get(job_id, ()) for job_id in _other_jobs(old, new)}
+
+
+def _other_jobs(old: Mapping[str, T], new: Mapping[str, T]) -> Sequence[str]:
+    """Return the jobs of which something else is noted than before, or nothing any longer."""
     others = other_keys(old, new)
-    changed = {*_changed(old, new, others), *gone_keys(old, new, others)}
-    return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}
+    return sorted({*_changed(old, new, others), *gone_keys(old, new, others)})
 
 
 def _changed(old: Mapping[str, T], new: Mapping[str, T], others: Sequence[str]) -> list[str]:

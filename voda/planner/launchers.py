@@ -1,7 +1,7 @@
-"""Room for launchers that ask for GPUs: voda does not place them, and the workers of their jobs would take all GPUs.
+"""Room for launchers that ask for GPUs: the workers of their jobs would take all GPUs.
 
 1. A job whose launcher lacks GPUs is shown with one worker more; the last of the places that it gets is the launcher's,
-   whichever node kube-scheduler takes.
+   and stays it as long as the job keeps that place.
 2. Once it is bound, its GPUs are others' of its node, and the job is as any other.
 3. They count as free again where the plan has no workers for the job, or takes them away.
 
@@ -21,16 +21,17 @@ from voda.domain.state import ClusterState
 
 def with_launchers(
     view: ClusterState, jobs: Mapping[str, Job], leaving: Set[str]
-) -> tuple[ClusterState, Set[str], Set[str]]:
-    """Return the view with room for launchers, the jobs that it shows with one worker more, and those that need none.
+) -> tuple[ClusterState, Set[str], Mapping[str, str]]:
+    """Return the view with room for launchers, the jobs that it shows with one worker more, and those that need none,
+    as their launchers are at work, with the nodes of these.
 
     `jobs` are all of the pool, of which the view may lack some; launchers of those that are `leaving` are to go.
     """
     at = {job_id: node.name for node in view.nodes.values() for job_id in node.launchers if job_id in jobs}
     going = {job_id: name for job_id, name in at.items() if job_id in leaving or job_id not in view.plan.placement}
-    having = at.keys() - going.keys()
+    having = {job_id: name for job_id, name in at.items() if job_id not in going}
     asking = {job_id for job_id, job in view.jobs.items() if job.spec.launcher_gpus and not job.is_canceling}
-    lacking = asking - having
+    lacking = asking - having.keys()
     if going:
         view = _without_gpus_of(view, jobs, going)
     return (_with_places(view, lacking, going) if lacking else view), lacking, having
@@ -83,7 +84,9 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
             requested_replicas=spec.requested + 1,
         )
         jobs[job_id] = replace(jobs[job_id], spec=more)
-        home = going.get(job_id) or max(free, key=lambda name: (free[name], name), default="")
+        home = going.get(job_id) or view.plan.launchers.get(job_id, "")
+        if free.get(home, NO_GPUS) < spec.gpus_per_replica:
+            home = max(free, key=lambda name: (free[name], name), default="")
         # Cells are noted of each worker that is planned.
         if job_id in placement and home and free[home] >= spec.gpus_per_replica and view.cells is None:
             placement[job_id] = (*placement[job_id], home)

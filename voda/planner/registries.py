@@ -70,12 +70,16 @@ def redecide(
 def start_on_free(state: ClusterState, registries: Registries, now: float, *, cause: str) -> PlanAdopted | None:
     """Return the fact that starts jobs on GPUs that are free, with as many workers as they request at the most.
 
-    What is planned stays as it is. None where no job can start so, or cells decide, or a GPU would be shared.
+    What is planned stays as it is. None where no job can start so, cells decide, or a launcher is still to get GPUs;
+    jobs that share a GPU wait for the next decision about all.
     """
     if state.cells is not None:
         return None
     in_force, held = state.plan.placement, held_jobs(state, now)
     planned = {job_id: job for job_id, job in state.jobs.items() if job_id in in_force}
+    with_launcher = {job_id for node in state.nodes.values() for job_id in node.launchers}
+    if any(job.spec.launcher_gpus and job_id not in with_launcher for job_id, job in planned.items()):
+        return None
     waiting = {
         job_id: job.spec
         for job_id, job in state.jobs.items()
@@ -96,6 +100,7 @@ def start_on_free(state: ClusterState, registries: Registries, now: float, *, ca
         plan,
         placement={**{job_id: in_force[job_id] for job_id in planned}, **plan.placement},
         devices={**state.plan.devices, **plan.devices},
+        launchers={**{name: at for name, at in state.plan.launchers.items() if name in planned}, **plan.launchers},
     )
     fact = changes(state.plan, whole, frozenset())
     return replace(fact, only_starts=True) if fact is not None else None

@@ -100,7 +100,7 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
-            if isinstance(job.obstacle.reason, Attaching):
+            if isinstance(job.obstacle.reason, Attaching) and job.obstacle.reason.conditions:
                 since += _ATTACHING_S
             yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
         elif (

@@ -87,7 +87,7 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
             job = job if fact.gpus_per_replica is None else charge(job, now)
             if _asks(spec) == _asks(job.spec):
                 return replace(job, spec=spec, backoff=job.backoff if spec.priority == job.spec.priority else None)
-            return replace(job, spec=spec, refusals={}, fits={}, backoff=None, displaced_in_vain=None)
+            return replace(job, spec=spec, refusals={}, fits={}, backoff=None, displaced_in_vain=job.in_vain_for(spec))
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True, is_killed=job.is_killed or fact.is_kill)
         case facts.JobHaltRequested():
@@ -96,7 +96,7 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
         case facts.JobResumeRequested():
             # While it is still planned, no plan has halted it: its workers stay.
             loss = "" if planned and job.loss == HALTED else job.loss
-            return replace(job, halt=None, loss=loss, backoff=None, displaced_in_vain=None)
+            return replace(job, halt=None, loss=loss, backoff=None)
         case facts.JobQueueLevelChanged():
             return replace(job, queue_level=fact.queue_level, queued_since=now)
         case _:
@@ -141,7 +141,8 @@ def refused_job(job: Job, fact: facts.WorkerRefused, nodes: Mapping[str, Node], 
     if vain is not None:
         refused |= {name: node for name, node in vain.refused.items() if name != fact.node}
     if vain is None or job.has_displaced:
-        vain = VainDisplacement(node=fact.node, why=fact.reason, openings=openings, refused=refused)
+        least = job.spec.min_replicas
+        vain = VainDisplacement(node=fact.node, why=fact.reason, openings=openings, refused=refused, least=least)
     return replace(job, has_displaced=False, displaced_in_vain=replace(vain, refused=refused))
 
 
@@ -368,8 +369,7 @@ def _unforced(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
 
 def _asks(spec: JobSpec) -> tuple[object, ...]:
     """Return what the answers of nodes to a job depend on; its priority is none of it."""
-    sizes = spec.min_replicas, spec.max_replicas, spec.requested
-    return spec.pool, spec.virtual_cluster, spec.needs, spec.gpus_per_replica, sizes
+    return *spec.asked_of_nodes, spec.min_replicas, spec.max_replicas, spec.requested
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:

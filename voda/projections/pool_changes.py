@@ -358,14 +358,13 @@ def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
         placement=placement,
         guaranteed=_changed_cells(old.guaranteed, fact.guaranteed, placement),
         devices=_changed_cells(old.devices, fact.devices, placement),
+        launchers=_changed_cells(old.launchers, fact.launchers, placement),
         reasons=reasons,
     )
 
 
-def _changed_cells(
-    old: Mapping[str, tuple[T, ...]], changed: Mapping[str, tuple[T, ...]], placement: Placement
-) -> Mapping[str, tuple[T, ...]]:
-    """Return what is noted of the cells of jobs, with what changed; a job without any is not in it."""
+def _changed_cells(old: Mapping[str, T], changed: Mapping[str, T], placement: Placement) -> Mapping[str, T]:
+    """Return what is noted of jobs (cells, a node), with what changed; a job of which that is empty is not in it."""
     if not (old or changed):
         return old
     return {job_id: cells for job_id, cells in {**old, **changed}.items() if cells and job_id in placement}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
+from tests.e2e.kubernetes.service import Voda, voda
 from tests.e2e.kubernetes.test_jobs_submitted import submit
 from tests.kube import client as api
 from tests.kube.assets import IS_OLD
@@ -430,9 +430,7 @@ async def test_job_whose_devices_are_being_attached_is_not_stuck_and_says_so(
     }
     await world.client.create(api.SLICES, a_slice("gpu-1", [a_device(f"gpu-{at}", **fields) for at in range(2)]))
     await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace))
-    start_timeout_s = 4.0
-    pools = {"v100": {**AT_ONCE, "startTimeoutSeconds": start_timeout_s}}
-    async with voda(world, tmp_path, cluster=CLUSTER, pools=pools) as it:
+    async with claiming_voda(world, tmp_path) as it:
         await world.submit(a_job("a", world, "one", least=2, most=2))
         sentence = "devices of worker 0 are being attached to gpu-1: kube-scheduler binds it once their driver says"
 
@@ -441,13 +439,16 @@ async def test_job_whose_devices_are_being_attached_is_not_stuck_and_says_so(
 
         await world.until_it_is(is_attaching)
         await world.submit(a_job("b", world, "one", least=1, most=1))
-        now = it.service.clock.now()
-        await world.until(lambda: it.service.clock.now() > now + 2 * start_timeout_s)
+        # Attached, it is bound up to 5 s later, which is the next time that kube-scheduler looks.
+        start_timeout_s, now = 20.0, it.service.clock.now()
+        await it.set("v100", start_timeout_s=start_timeout_s)
+        await world.until(lambda: it.service.clock.now() > now + start_timeout_s)
         assert not await it.facts(JobBackedOff)
         assert await world.pods_of("b") == []
         for claim in await world.client.list(api.CLAIMS, world.namespace):
             await world.client.patch(api.CLAIMS, api.key_of(claim), attached(claim), "status")
         await it.until_runs("a", 2)
+        assert not await it.facts(JobBackedOff)
 
 
 async def publish_partitions(world: World) -> None:

@@ -1,12 +1,13 @@
-"""Launchers that ask for GPUs: voda plans for them, so that the workers of their own jobs do not take them all."""
+"""Launchers that ask for GPUs: plans say where they go, and workers of their own jobs do not take them all."""
 
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.kubernetes.service import voda
+from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube.client import Object
 from tests.kube.objects import GPU, a_node, an_mpijob, an_mpijob_v1
 from tests.kube.world import World
+from voda.events.types import PlanAdopted
 
 ONE: Object = {"containers": [{"name": "launcher", "image": "train", "command": ["mpirun", "train.py"]}]}
 ONE["containers"][0]["resources"] = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
@@ -17,12 +18,20 @@ def with_gpu(world: World, name: str, make: Any = an_mpijob, **changes: Any) -> 
     return job
 
 
+async def assert_where_it_is_planned(world: World, it: Voda, name: str) -> None:
+    launcher, job_id = await world.launcher_of(name), it.id(name)
+    assert launcher is not None
+    planned = {fact.launchers[job_id] for fact in await it.facts(PlanAdopted) if job_id in fact.launchers}
+    assert planned == {launcher["spec"]["nodeName"]} == {launcher["spec"]["nodeSelector"]["kubernetes.io/hostname"]}
+
+
 async def gets_its_gpu(world: World, tmp_path: Path, make: Any, **changes: Any) -> None:
     await world.add_nodes(*(a_node(f"gpu-{number}", 4) for number in range(2)))
     async with voda(world, tmp_path) as it:
         await world.submit(with_gpu(world, "mpi", make, least=2, most=32, **changes))
         await world.until_it_is(lambda: world.launcher_of("mpi"))
         await it.until_runs("mpi", 7)
+        await assert_where_it_is_planned(world, it, "mpi")
         await world.end_launcher("mpi")
         await it.until_ended("mpi", "Completed")
 

@@ -59,6 +59,10 @@ from voda.events.stall_text import stall_text
             "devices of worker 1 are being attached to n1: kube-scheduler binds it once their driver says"
             " fabric/attached",
         ),
+        (
+            Attaching(worker=1, node="n1", conditions=()),
+            "devices of worker 1 are attached to n1, and kube-scheduler does not bind it yet",
+        ),
         (ContainerWaits(node="n1", container="train"), "its launcher on n1: container train cannot pull its image"),
         (
             LacksClaims(pod="a-0", claims=("gpus", "nic")),

@@ -157,7 +157,7 @@ def test_kueues_label_and_what_ties_the_object_to_others_are_told() -> None:
 
 
 def test_launcher_that_is_a_worker_too_is_told_not_to_be_counted() -> None:
-    assert "voda does not place it" in told(mpi(spec={"runLauncherAsWorker": True}))["spec.runLauncherAsWorker"]
+    assert "a plan has a node for it" in told(mpi(spec={"runLauncherAsWorker": True}))["spec.runLauncherAsWorker"]
 
 
 def test_conversion_is_told_with_its_losses() -> None:

@@ -13,6 +13,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import PodNeeds, Taint
 from voda.domain.reasons.nodes import ByScheduler
+from voda.domain.reasons.requests import Requested
 from voda.domain.reasons.stalls import NoneAtWork
 from voda.domain.settings import SettingsPatch
 from voda.domain.state import ClusterState
@@ -21,6 +22,7 @@ from voda.events.types import (
     JobBackedOff,
     JobChanged,
     JobCompleted,
+    JobHaltRequested,
     JobResumeRequested,
     JobSubmitted,
     NodeChanged,
@@ -190,7 +192,7 @@ def test_job_that_was_refused_gets_what_is_free_and_nothing_else(refused: World)
         NodeLeft(name="n4"),
         NodeUndrainRequested(name="n2"),
         JobChanged(job_id="picky", min_replicas=3),
-        JobResumeRequested(job_id="picky"),
+        JobChanged(job_id="picky", needs=PodNeeds(requests={"cpu": 1_000})),
     ],
     ids=lambda fact: f"{fact.TYPE}",
 )
@@ -239,6 +241,24 @@ def test_what_cannot_change_the_answer_lets_nobody_leave_again(refused: World, f
         refused.add(fact)
     refused.wait()
     assert (refused.size("picky"), refused.disturbed) == (0, before)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [JobHaltRequested(job_id="picky", reason=Requested(by="ada")), JobResumeRequested(job_id="picky")],
+        [JobChanged(job_id="picky", max_replicas=6, requested_replicas=size) for size in (5, 4)],
+        [JobChanged(job_id="picky", min_replicas=size, max_replicas=5) for size in (5, 4)],
+        [JobChanged(job_id="picky", min_replicas=size) for size in (3, 4, 3)],
+    ],
+    ids=["suspended and resumed", "other requests", "more needed, and as many as before", "fewer needed, again"],
+)
+def test_what_its_user_does_in_turn_lets_others_leave_no_more_than_once(refused: World, facts: list[AnyFact]) -> None:
+    for _ in range(4):
+        for fact in facts:
+            refused.add(fact)
+            refused.wait()
+    assert (refused.size("picky"), refused.disturbed.total()) == (0, 1 + (facts[0] == facts[-1]))
 
 
 def test_node_that_answers_after_its_workers_were_given_up_is_a_change(refused: World) -> None:

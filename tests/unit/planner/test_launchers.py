@@ -1,5 +1,6 @@
-"""Launchers that ask for GPUs, which voda does not place: plans leave room for them, and give it to nobody."""
+"""Launchers that ask for GPUs: plans say where they go, leave room for them there, and give it to nobody."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
+from voda.planner.decide import changes
 from voda.policies import POLICIES
+from voda.projections.pool_changes import adopted
 
 ONE = Gpus(1)
 
@@ -75,6 +78,28 @@ def test_plan_while_the_launcher_waits_stays_as_it_is_and_gives_its_place_to_nob
     assert decided(view).placement == {"mpi": first}
     more = decided(replace(view, jobs={**view.jobs, "other": other}))
     assert {job_id: len(each) for job_id, each in more.placement.items()} == {"mpi": 30, "other": 1}
+
+
+@pytest.mark.parametrize("placer", sorted(PLACERS))
+def test_plan_names_the_node_of_a_launcher_and_keeps_it_there(placer: str) -> None:
+    def planned(view: ClusterState) -> ClusterState:
+        plan = decide(view, POLICIES["elastic-fifo"], PLACERS[placer], 0.0, cause="tick")
+        fact = changes(view.plan, plan, view.jobs.keys())
+        return view if fact is None else replace(view, plan=adopted(view.plan, fact, 0.0))
+
+    view = planned(a_state(jobs=[an_mpijob()], nodes=nodes()))
+    placed, node = view.plan.placement["mpi"], view.plan.launchers["mpi"]
+    assert (len(placed), placed.count(node)) == (31, 7)
+    at_work = replace(view, jobs={"mpi": with_workers(an_mpijob(), placed)})
+    assert planned(at_work).plan.launchers == {"mpi": node}
+    bound = replace(at_work, nodes={each.name: each for each in nodes(launcher_on=node)})
+    assert planned(bound).plan.launchers == {"mpi": node}
+    shrunk = planned(replace(at_work, jobs={**at_work.jobs, "other": a_job("other", gpus_per_replica=8, priority=1)}))
+    assert len(shrunk.plan.placement["mpi"]) == 23
+    used = Counter([*shrunk.plan.placement["mpi"], shrunk.plan.launchers["mpi"]])
+    assert max(used.values()) == 8
+    ended = planned(replace(at_work, jobs={}))
+    assert ended.plan.launchers == {}
 
 
 def test_plan_once_the_launcher_is_bound_counts_its_gpu_where_it_is() -> None:

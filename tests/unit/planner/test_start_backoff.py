@@ -345,3 +345,9 @@ def test_job_whose_devices_are_being_attached_is_overdue_only_after_kube_schedul
     assert overdue(view, due_at - 1.0) == []
     [fact] = overdue(view, due_at)
     assert (fact.reason, fact.at_work) == (reason, 0)
+
+
+def test_job_whose_devices_are_attached_has_its_time_to_start_from_then_on() -> None:
+    reason = Attaching(worker=0, node="n1", conditions=())
+    view = a_view(rigid("a", obstacle=Obstacle(reason, NOW, 0)))
+    assert overdue_at(view, NOW) == NOW + view.settings.start_timeout_s

@@ -3,9 +3,11 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from tests.decisions import decide
+from tests.reasons import said
 from voda.domain.gpus import NO_GPUS
 from voda.domain.job import Job
 from voda.domain.node import PodNeeds
@@ -15,8 +17,8 @@ from voda.domain.reasons.outcomes import Keeps, Starts, Waits
 from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
+from voda.planner.gpuless.workers import MOST_PER_NODE
 from voda.planner.registries import spare_for_pods
-from voda.planner.without_gpus import MOST_PER_NODE
 from voda.policies import POLICIES
 
 NODES = [a_node("n1", gpus=2), a_node("n2", gpus=2)]
@@ -116,3 +118,54 @@ def test_workers_without_gpus_at_work_stay_and_what_they_have_is_counted_once() 
     prep = no_gpus("prep", least=1, most=4, requested_replicas=4, needs=one, workers={0: "n1", 1: "n1"})
     plan = planned(a_state(jobs=[prep], nodes=nodes, placement={"prep": ("n1", "n1")}))
     assert plan.placement == {"prep": ("n1",) * 4}
+
+
+@pytest.mark.parametrize(
+    ("first", "gives_way"),
+    [
+        ({"priority": 1}, True),
+        ({"submitted_at": 1.0}, True),
+        ({"submitted_at": 9.0}, False),
+        ({"priority": -1, "submitted_at": 1.0}, False),
+    ],
+    ids=["higher priority", "earlier", "later", "lower priority"],
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_workers_without_gpus_leave_for_the_minimum_of_a_job_that_goes_before_them(
+    first: dict[str, float], gives_way: bool, policy: str
+) -> None:
+    cpus = PodNeeds(requests={"cpu": 6_000})
+    nodes = [a_node("n1", gpus=2, room={"cpu": 8_000}), a_node("n2", gpus=2, room={"cpu": 4_000})]
+    prep = no_gpus("prep", needs=cpus, submitted_at=5.0, workers={0: "n1"})
+    small = no_gpus("small", needs=PodNeeds(requests={"cpu": 2_000}), submitted_at=6.0, workers={0: "n1"})
+    train = a_job("train", needs=cpus, **first)
+    state = a_state(jobs=[prep, small, train], nodes=nodes, placement={"prep": ("n1",), "small": ("n1",)})
+    plan = planned(state, policy)
+    assert plan.placement["small"] == ("n1",)
+    assert {job_id for job_id in plan.placement if job_id != "small"} == {"train" if gives_way else "prep"}
+    if gives_way:
+        assert "a worker asks for 6 CPUs, and others leave 2" in said(plan.reasons["prep"])
+    after = replace(state, plan=plan)
+    assert planned(after, policy).placement == plan.placement
+
+
+def test_workers_without_gpus_stay_for_a_job_that_would_not_fit_without_them_either() -> None:
+    nodes = [a_node("n1", gpus=2, room={"cpu": 8_000})]
+    prep = no_gpus("prep", needs=PodNeeds(requests={"cpu": 6_000}), workers={0: "n1"})
+    train = a_job("train", needs=PodNeeds(requests={"cpu": 9_000}), priority=9)
+    taken = a_job("taken", min_replicas=2, max_replicas=2, priority=9, workers={0: "n1", 1: "n1"})
+    wants = a_job("wants", needs=PodNeeds(requests={"cpu": 6_000}), priority=9, submitted_at=9.0)
+    for jobs, placement in (([prep, train], {}), ([prep, taken, wants], {"taken": ("n1", "n1")})):
+        state = a_state(jobs=jobs, nodes=nodes, placement={"prep": ("n1",), **placement})
+        assert planned(state).placement == {"prep": ("n1",), **placement}
+
+
+def test_workers_without_gpus_that_leave_leave_nothing_for_jobs_that_come_after_them() -> None:
+    nodes = [a_node("n1", gpus=2, room={"cpu": 12_000})]
+    prep = no_gpus("prep", needs=PodNeeds(requests={"cpu": 9_000}), workers={0: "n1"}, submitted_at=1.0)
+    first, last = (
+        a_job(name, needs=PodNeeds(requests={"cpu": 6_000}), submitted_at=at) for name, at in (("a", 0.0), ("z", 9.0))
+    )
+    plan = planned(a_state(jobs=[prep, first, last], nodes=nodes, placement={"prep": ("n1",)}))
+    assert plan.placement == {"a": ("n1",)}
+    assert plan.reasons.keys() == {"prep", "a", "z"}

@@ -90,6 +90,6 @@ def test_reasons_say_what_a_gpu_is_worth_here_and_elsewhere() -> None:
         "starts with 1 worker, a GPU here saves all jobs together 3.577 s a second, 3.237 s with the next in line"
     )
     assert said(reasons["first"]) == (
-        "waits: needs 1 GPU, none is free; a GPU here would save all jobs together 1.964 s a second,"
+        "waits: needs 1 GPU, none is free; a GPU here would save all jobs together 1.963 s a second,"
         " elsewhere 3.577 s or more"
     )

@@ -50,6 +50,11 @@ class LoggedJobs:
         record = self._view.job_registry.job(job_id)
         return record.stall if record is not None else None
 
+    def launcher_node(self, job_id: str) -> str:
+        cluster = self._latest(self._view.live).cluster
+        job = cluster.job(job_id)
+        return "" if job is None else cluster.pool(job.spec.pool).plan.launchers.get(job_id, "")
+
     def is_mostly_silent(self, pool: str) -> bool:
         return self._latest(self._view.live).cluster.state(pool).is_mostly_silent
 

@@ -9,7 +9,7 @@ Rule: changes within a moment are published together, exits before starts, so th
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
@@ -19,6 +19,8 @@ from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresh
 from voda.cluster.kubernetes.convergence.refusals import RefusalReports
 from voda.cluster.kubernetes.convergence.sick_gpus import SickGpuWatch
 from voda.cluster.kubernetes.convergence.stalls import StallWatch
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
+from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.observations import Observations
@@ -54,6 +56,7 @@ class LeaderLoop:
             publish_job,
             values=setup.values,
             settings=setup.settings,
+            launcher_node=setup.log.launcher_node,
             telemetry=setup.telemetry,
         )
         self.observations = Observations(inventory, clock.now)
@@ -149,8 +152,14 @@ class LeaderLoop:
         # Refusals after that: the workers that a node has stay there by the next plan.
         for job_id in sorted(jobs):
             with log_unexpected("looking for refusals of", job_id):
-                self._refusals.look(job_id, self._inventory.workers(job_id).values())
+                self._refusals.look(job_id, [*self._inventory.workers(job_id).values(), *self._launchers(job_id)])
         return jobs
+
+    def _launchers(self, job_id: str) -> Sequence[Pod]:
+        """Return the launchers of a job that may go to their node and are not there: they are no workers once bound."""
+        kube_job = self._inventory.object_of(job_id)
+        pods = self._inventory.pods(kube_job).values() if kube_job is not None else ()
+        return [pod for pod in pods if is_launcher(pod) and pod.placed_on and not pod.spec.node_name]
 
     def _desire_end(self, job_id: str) -> None:
         """Desire the end of what is left of a job that has ended for the log, or that its operator has given up."""

@@ -33,6 +33,9 @@ class JobLog(Protocol):
     def stall(self, job_id: str) -> StallReason | None:
         """Return what a live job waits for, as the log has it; None: it goes on."""
 
+    def launcher_node(self, job_id: str) -> str:
+        """Return the node that the plan has for the launcher of a live job; empty: it names none."""
+
     def is_mostly_silent(self, pool: str) -> bool:
         """Return whether most nodes of a pool are silent at once: what they share is believed ill, not they."""
 

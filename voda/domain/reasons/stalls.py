@@ -62,7 +62,7 @@ class Attaching(ReasonPart, frozen=True, kw_only=True):
     worker: int
     node: str
     conditions: tuple[str, ...]
-    """What their driver has not said yet."""
+    """What their driver has not said yet; empty: they are attached."""
 
 
 class NotStarted(ReasonPart, frozen=True, kw_only=True):

@@ -1,7 +1,9 @@
 """A plan under construction in cells: the book, and the workers of each job with their cells.
 
 Rules: every worker is a gang of its own in the book, so that a job can lose one and go on; what must be there together
-is placed together (`place`), or not at all. Whether a worker is guaranteed, the book says.
+is placed together (`place`), or not at all. Whether a worker is guaranteed, the book says. No node gets workers that
+ask for more CPU or the like than there is; of workers on idle cells, those leave that have it where a guarantee needs
+it.
 """
 
 from collections import Counter
@@ -22,6 +24,7 @@ from voda.cells.search.losses import Losses
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
 from voda.domain.state import ClusterState
+from voda.placement.scarce import ScarceResources
 from voda.planner.virtual_clusters.pool_jobs import PoolJobs, cluster_of, quota_of
 
 _NEW: Final = 1 << 30
@@ -97,6 +100,8 @@ class CellDraft:
     sure: dict[str, int] = field(default_factory=dict)
     """Job -> how many workers of it are guaranteed, of those that are not touched."""
     parts: _PartsByJob = field(default_factory=_PartsByJob)
+    room: ScarceResources | None = None
+    """What workers leave of scarce resources, once somebody has asked for it."""
     _serial: int = 0
 
     def cluster(self, job: Job) -> str:
@@ -142,12 +147,16 @@ class CellDraft:
         job_id = job.spec.job_id
         worker = PlannedWorker(name=f"{job_id}#+{self._serial}", job_id=job_id, cells=cells, index=index)
         self.workers[job_id] = (*self.workers.get(job_id, ()), worker)
+        if self.room is not None:
+            self.room.take(job, cells.node, 1)
         self._occupy(worker, job, is_guaranteed=bool(cells.quota))
         return worker
 
     def remove(self, worker: PlannedWorker) -> None:
         """Forget a worker that has no cells any longer."""
         self.workers[worker.job_id] = tuple([each for each in self.workers[worker.job_id] if each != worker])
+        if self.room is not None:
+            self.room.take(self.view.jobs[worker.job_id], worker.cells.node, -1)
         self.changed(worker.job_id)
 
     def drop(self, worker: PlannedWorker) -> None:
@@ -197,12 +206,18 @@ class CellDraft:
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
         if isinstance(decision, GangWaits) or any(name in self.view.gangs for name in getattr(decision, "victims", ())):
-            return None if is_guaranteed or count == 1 or not job.fits else self._place_singly(job, count)
+            is_single = count == 1 or not (job.fits or self.view.scarce)
+            return None if is_guaranteed or is_single else self._place_singly(job, count)
         for name in decision.downgrades:
             self._downgrade(name, request.name)
         for name in getattr(decision, "victims", ()):
             self._reclaim(self.worker(name), self.cluster(job))
-        return [self.add(job, cells) for cells in decision.placement]
+        placed = [self.add(job, cells) for cells in decision.placement]
+        for node in {worker.cells.node for worker in placed} if is_guaranteed and self.view.scarce else ():
+            for worker in reversed(_lent_on(self, node)):
+                if scarce_room(self).lacks_for(self.view.jobs[worker.job_id], node) and worker not in placed:
+                    self._reclaim(worker, self.cluster(job))
+        return placed
 
     def _place_singly(self, job: Job, count: int) -> list[PlannedWorker] | None:
         """Give a job so many workers on idle cells, all or none, where no node that has some takes all of them."""
@@ -233,6 +248,7 @@ class CellDraft:
                 worker.cells.node in self.usable
                 and worker.cells.node not in job.refusals
                 and _is_idle(self.book, worker.cells)
+                and (not self.view.scarce or scarce_room(self).most(job, worker.cells.node, 1) > 0)
             ):
                 lost.remove(worker)
                 cells = WorkerCells(node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain)
@@ -287,10 +303,52 @@ def _is_idle(book: CellBook, cells: WorkerCells) -> bool:
     return bool(leafs) and all(leaf != NONE and not book.holder[leaf] for leaf in leafs)
 
 
+def workers_on(draft: CellDraft, node: str) -> list[PlannedWorker]:
+    """Return the workers of jobs that have cells on a node."""
+    book = draft.book
+    names = dict.fromkeys(book.holder[leaf] for leaf in book.topology.leafs_on.get(node, ()))
+    return [draft.worker(name) for name in names if name and job_of(name) in draft.workers]
+
+
+def _lent_on(draft: CellDraft, node: str) -> list[PlannedWorker]:
+    """Return the workers on idle cells of a node, those of the oldest jobs first."""
+    lent = [worker for worker in workers_on(draft, node) if not draft.book.gangs[worker.name].virtual]
+    return sorted(lent, key=lambda each: (draft.view.jobs[each.job_id].submitted_at, each.name))
+
+
+def scarce_room(draft: CellDraft) -> ScarceResources:
+    """Return what workers leave of scarce resources."""
+    if draft.room is None:
+        draft.room = ScarceResources(draft.view.scarce)
+        for job_id, workers in draft.workers.items():
+            draft.room.take_all(draft.view.jobs[job_id], Counter(worker.cells.node for worker in workers))
+    return draft.room
+
+
+def _without_room(draft: CellDraft, job: Job, count: int, *, is_guaranteed: bool) -> frozenset[str]:
+    """Return the nodes that lack a scarce resource for so many workers, or for as many as they have GPUs for."""
+    room, found = scarce_room(draft), set[str]()
+    for name in room.left:
+        node = draft.view.nodes.get(name)
+        slots = min(count, node.usable_gpus // job.spec.gpus_per_replica) if node is not None else 0
+        if room.most(job, name, slots) >= slots:
+            continue
+        lent = [draft.view.jobs[worker.job_id] for worker in _lent_on(draft, name)] if is_guaranteed else []
+        for other in lent:
+            room.take(other, name, -1)
+        if room.most(job, name, slots) < slots:
+            found.add(name)
+        for other in lent:
+            room.take(other, name, 1)
+    return frozenset(found)
+
+
 def _nodes_for(draft: CellDraft, job: Job, count: int, *, is_guaranteed: bool) -> frozenset[str] | None:
     """Return the only nodes that may take so many workers of a job more; None = all healthy ones."""
     excluded = draft.mixed if is_guaranteed else frozenset()
     if job.refusals:
         there = Counter(each.cells.node for each in draft.workers.get(job.spec.job_id, ()))
         excluded |= {node for node in job.refusals if job.is_refused_by(node, there[node] + count)}
+    if draft.view.scarce:
+        excluded |= _without_room(draft, job, count, is_guaranteed=is_guaranteed)
     return draft.usable - excluded if excluded else None

@@ -9,11 +9,11 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates
+from voda.planner.gpuless.workers import without_gpus
 from voda.planner.sharing import StandIns, with_stand_ins
 from voda.planner.virtual_clusters.pool_jobs import most_workers, views_of
 from voda.planner.virtual_clusters.recovery import recover
 from voda.planner.virtual_clusters.unused_book import unused_book
-from voda.planner.without_gpus import without_gpus
 
 
 def book_of(state: ClusterState) -> CellBook:

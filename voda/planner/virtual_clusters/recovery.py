@@ -17,7 +17,7 @@ from voda.cells.recovery import occupy
 from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker, job_of
+from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker, workers_on
 from voda.planner.virtual_clusters.plan_book import PlanBook
 
 _FOREIGN: Final = "others on "
@@ -160,7 +160,7 @@ def _send_away(draft: CellDraft, homeless: Sequence[PlannedWorker], nodes: Set[s
         return
     doubtful = {worker.name: worker for job_id in refused for worker in draft.workers[job_id]}
     for name in nodes:
-        doubtful |= {worker.name: worker for worker in _workers_on(draft, name)}
+        doubtful |= {worker.name: worker for worker in workers_on(draft, name)}
     doubts = [_doubt(draft, worker, is_homeless=False) for worker in doubtful.values()]
     doubts += [_doubt(draft, worker, is_homeless=True) for worker in homeless]
     room = {name: _room(view, held, name) for name in nodes}
@@ -182,13 +182,6 @@ def _send_away(draft: CellDraft, homeless: Sequence[PlannedWorker], nodes: Set[s
         job = jobs[worker.job_id]
         if (found := _idle_devices(draft.book, worker.cells.node, job.spec.gpus_per_replica)) is not None:
             draft.add(job, found, worker.index)
-
-
-def _workers_on(draft: CellDraft, node: str) -> list[PlannedWorker]:
-    """Return the workers of jobs that have cells on a node."""
-    book = draft.book
-    names = dict.fromkeys(book.holder[leaf] for leaf in book.topology.leafs_on.get(node, ()))
-    return [draft.worker(name) for name in names if name and job_of(name) in draft.workers]
 
 
 def _doubt(draft: CellDraft, worker: PlannedWorker, *, is_homeless: bool) -> _Doubt:

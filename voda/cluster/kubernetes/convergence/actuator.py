@@ -36,7 +36,7 @@ from voda.cluster.kubernetes.convergence.steps import KILL_GRACE_S, steps, to_un
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.first_start import first_start_patch
-from voda.cluster.kubernetes.kinds.operator_pods import index, most_failures, restart_in_s
+from voda.cluster.kubernetes.kinds.operator_pods import index, is_launcher, most_failures, restart_in_s
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, Pod
@@ -89,6 +89,7 @@ class Actuator:
         *,
         values: TemplateValues,
         settings: Callable[[str], Settings] = lambda _pool: Settings(),
+        launcher_node: Callable[[str], str] = lambda _job_id: "",
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.desired: dict[str, Desired] = {}
@@ -103,6 +104,7 @@ class Actuator:
         self._publish = publish
         self._values = values
         self._settings = settings
+        self._launcher_node = launcher_node
         self._telemetry = telemetry
         self._busy: set[str] = set()
         self._again: set[str] = set()
@@ -173,6 +175,7 @@ class Actuator:
             workers=dict(workers),
             indices=indices,
             pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
+            launcher_node=self._launcher_node(job_id),
             dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._api.server_time or self._clock.now(),
             most_grace_s=self._settings(inventory.pool(job_id) or "").termination_grace_s,
@@ -270,6 +273,9 @@ class Actuator:
             is_own = at.kube_job.object.owns(pod)
             if is_own and pod.placed_on and not pod.spec.node_name and pod.placed_on == planned.get(at.indices[key]):
                 self._gates.reservations.reserve(pod, pod.placed_on)
+        for pod in at.pods.values():
+            if is_launcher(pod) and pod.placed_on == at.launcher_node != "" and not pod.spec.node_name:
+                self._gates.reservations.reserve(pod, pod.placed_on)
 
     async def _execute(self, step: Step, at: ObservedJob) -> None:
         match step:
@@ -297,7 +303,8 @@ class Actuator:
             case ReportObstacle(reason):
                 raise ActionRefused(reason)
             case LiftGates(nodes, replicas):
-                placed = [(at.workers[key], node) for key, node in nodes.items()]
+                pods = {**at.pods, **at.workers}
+                placed = [(pods[key], node) for key, node in nodes.items()]
                 await self._gates.lift(at.job_id, placed, replicas=replicas)
                 if at.job_id in self._gates.waiting_reasons:
                     self.underway.discard(at.job_id)

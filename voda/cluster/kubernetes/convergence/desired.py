@@ -50,6 +50,8 @@ class ObservedJob(Struct, frozen=True, kw_only=True):
     """key -> replica index, of the workers."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
+    launcher_node: str = ""
+    """Where the plan has its launcher; empty: it names no node."""
     dead_nodes: Mapping[str, bool]
     """Nodes of its pods that do not answer; True: the node is gone altogether."""
     now: float

@@ -45,7 +45,8 @@ class GateLifter:
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
     async def lift(self, job_id: str, placed: Sequence[tuple[Pod, str]], *, replicas: int = 0) -> None:
-        """Lift the gates of all pods, each for its node, or of none; `replicas` is what their agents of torch expect.
+        """Lift the gates of all pods, each for its node (empty: any), or of none; `replicas` is what their agents of
+        torch expect.
 
         Raises:
             ClusterUnavailable: some may be lifted, the others are to be tried again.
@@ -56,14 +57,15 @@ class GateLifter:
             self.waiting_reasons[job_id] = reason
             return
         has = [*self._inventory.gpu_nodes(job_id).values()]
-        reasons = {node: why for pod, node in placed if (why := self._contradiction(pod, node))}
+        reasons = {node: why for pod, node in placed if node and (why := self._contradiction(pod, node))}
         if reasons:
             self._refusals.see(job_id, {node: Refusal(why, has.count(node)) for node, why in reasons.items()})
             return
         laps: list[float] = []
         for pod, node in placed:
             # Before anything is waited for: other jobs converge at the same time.
-            self.reservations.begin(pod, node)
+            if node:
+                self.reservations.begin(pod, node)
         try:
             with stopwatch(laps):
                 await gather_all(self._lift(pod, node, replicas) for pod, node in placed)
@@ -80,7 +82,7 @@ class GateLifter:
         """Return why workers have to wait for their nodes; None: all are there, with enough GPUs."""
         stock = self._inventory.stock
         needed: defaultdict[str, int] = defaultdict(int)
-        for pod, node in placed:
+        for pod, node in [(pod, node) for pod, node in placed if node]:
             if missing := pod.missing_claims:
                 # Without it kube-scheduler would refuse the node.
                 return LacksClaims(pod=pod.metadata.name, claims=tuple(missing))
@@ -128,7 +130,7 @@ class GateLifter:
             "metadata": {"uid": pod.metadata.uid, "annotations": {well_known.NODE: node, **size}},
             "spec": {
                 "schedulingGates": [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.GATE],
-                "nodeSelector": {well_known.HOSTNAME: self._hostname(node)},
+                "nodeSelector": {well_known.HOSTNAME: self._hostname(node)} if node else {},
             },
         }
         try:

@@ -143,7 +143,7 @@ def _starting(
         )
     for index, pod in sorted(workers.items()):
         at_work = index if index >= working else None
-        if conditions := awaited.get(pod.metadata.key):
+        if (conditions := awaited.get(pod.metadata.key)) is not None:
             reason = Attaching(worker=index, node=pod.placed_on, conditions=tuple(conditions))
             yield Stall(reason, may_take_long=True, is_certain=True, at_work=at_work)
         else:
@@ -168,7 +168,7 @@ def _leaving(at: ObservedJob) -> Iterator[Stall]:
 
 
 def _of_launcher(pod: Pod) -> Iterator[Stall]:
-    if pod.spec.node_name:
+    if pod.spec.node_name or pod.gates or pod.placed_on:
         yield from _of_pod(None, pod, at_work=0)
     elif pod.is_active:
         yield Stall(Unscheduled(launcher=pod.metadata.name), at_work=0)
@@ -275,7 +275,10 @@ class StallWatch:
 
     def _is_over(self, job_id: str, recorded: StallReason | None, found: Sequence[Stall]) -> bool:
         """Say whether what the log has is over for good, and the log was not told so yet."""
-        if recorded is None or isinstance(recorded, _RECURRING) or recorded in [stall.reason for stall in found]:
+        reasons = [stall.reason for stall in found]
+        # Attached, a pod is bound within seconds, and then the start counts as that of any other job.
+        is_attached = isinstance(recorded, Attaching) and any(isinstance(each, Attaching) for each in reasons)
+        if recorded is None or isinstance(recorded, _RECURRING) or is_attached or recorded in reasons:
             self._told_over.pop(job_id, None)
             return False
         is_told, self._told_over[job_id] = self._told_over.get(job_id) == recorded, recorded

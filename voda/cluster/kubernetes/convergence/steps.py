@@ -5,7 +5,7 @@ done and not yet seen is returned again, which is harmless because every step ca
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -28,7 +28,13 @@ from voda.cluster.kubernetes.convergence.desired import (
 )
 from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
-from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_taken, leaves_unfinished
+from voda.cluster.kubernetes.kinds.operator_pods import (
+    has_succeeded,
+    index,
+    is_launcher,
+    is_taken,
+    leaves_unfinished,
+)
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
@@ -177,7 +183,9 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         yield DeletePods(done, "ended")
     elsewhere = [key for key, node in desired.items() if _is_elsewhere(at.workers[key], node)]
     ungated = tuple(key for key in elsewhere if at.workers[key].is_ungated)
-    misplaced = tuple(key for key in elsewhere if key not in ungated)
+    launchers = {key: pod for key, pod in at.pods.items() if is_launcher(pod) and _is_unbound(pod)}
+    astray = [key for key, pod in launchers.items() if at.launcher_node not in ("", pod.placed_on) and pod.placed_on]
+    misplaced = (*(key for key in elsewhere if key not in ungated), *astray)
     if misplaced:
         yield DeletePods(misplaced, "misplaced")
     if ungated:
@@ -194,13 +202,24 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         # Its controller pauses before it makes their successors.
         ready.update(index for key, index in at.indices.items() if _has_failed(at.workers[key]))
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
+    if settled or not pending:
+        yield from _let_launchers_go(launchers, at)
     if pending and together and kube_job.done_indices:
         # They would wait for those that are done.
         yield kube_job.kind.suspend_patch()
     elif pending and at.obstacle:
         yield ReportObstacle(at.obstacle)
     elif pending and ready.issuperset(range(len(nodes))):
+        if not settled:
+            yield from _let_launchers_go(launchers, at)
         yield LiftGates(dict(sorted(pending.items())), replicas=len(nodes) if together else 0)
+
+
+def _let_launchers_go(launchers: Mapping[str, Pod], at: ObservedJob) -> Iterator[Step]:
+    """Yield the lifting of the gates of launchers, for the node that the plan has for them."""
+    gated = {key: at.launcher_node for key, pod in launchers.items() if {*pod.gates} == {well_known.GATE}}
+    if gated and (at.launcher_node or not (at.job and at.job.spec.launcher_gpus)):
+        yield LiftGates(gated)
 
 
 def _at_work_beyond(size: int, at: ObservedJob, kube_job: KubeJob) -> tuple[str, ...]:
@@ -297,6 +316,10 @@ def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:
 def _is_kept(pod: Pod, kube_job: KubeJob) -> bool:
     """Say whether a pod has failed by which the Job controller counts the failures of its index."""
     return _has_failed(pod) and kube_job.starts_together and kube_job.kind.replaces_failed_pods
+
+
+def _is_unbound(pod: Pod) -> bool:
+    return pod.is_active and not pod.spec.node_name
 
 
 def _is_placed(pod: Pod) -> bool:

@@ -14,9 +14,11 @@ from voda.cluster.kubernetes.kinds.gpu_claims import claim_gpus, gpu_claim_templ
 from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_launcher, limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import (
     gated,
+    goes_where,
     new_metadata,
     placed_by_voda,
     plain,
+    tolerating,
     with_annotated_environment,
     with_environment,
 )
@@ -202,6 +204,9 @@ class JobKind:
         metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
         metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
         _run_policy(self.kind, job["spec"])["suspend"] = True
+        for role in roles.keys() - {*self.kind.placed_roles} if spec.launcher_gpus else ():
+            if goes_where(roles[role]["template"], roles[self.kind.placed_roles[-1]]["template"]):
+                roles[role]["template"] = gated(tolerating(roles[role]["template"], taints))
         for first_index, role in enumerate(role for role in self.kind.placed_roles if role in roles):
             template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
             roles[role]["template"] = gated(template, keeps_scheduler=self.has_fixed_templates and not is_new)

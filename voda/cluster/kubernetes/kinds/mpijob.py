@@ -4,7 +4,8 @@ Rules: in v2beta1 only the launcher's end is the job's. A lost worker is at most
 completionTime: the operator goes on, and makes the worker anew once its pod is deleted. In v1 the operator does nothing
 more for a job once it calls it failed, and an evicted worker is enough for that: such a job is broken, not ended.
 Workers of v1 get restartPolicy ExitCode, with which a worker that failed by itself does not end the job: workers only
-wait for the launcher, whose own restartPolicy stays as the user wrote it.
+wait for the launcher, whose own restartPolicy stays as the user wrote it. A launcher that asks for GPUs, and may go
+wherever workers may, has a gate as they have.
 """
 
 from collections.abc import Sequence

@@ -101,6 +101,25 @@ def gated(template: Template, *, keeps_scheduler: bool = False) -> dict[str, Any
     return {**template, "spec": pod}
 
 
+def goes_where(template: Template, other: Template) -> bool:
+    """Return whether pods may go to each node that the other's may go to, by selectors, affinity and taints."""
+    pod, others = template["spec"], other["spec"]
+    selector, of_others = _mapping(pod.get("nodeSelector")), _mapping(others.get("nodeSelector"))
+    affinity, tolerations = pod.get("affinity"), _mappings(pod.get("tolerations"))
+    is_as_free = affinity in (None, {}) or affinity == others.get("affinity")
+    return (
+        is_as_free
+        and selector.items() <= of_others.items()
+        and all(each in tolerations for each in _mappings(others.get("tolerations")))
+    )
+
+
+def tolerating(template: Template, taints: Sequence[str]) -> dict[str, Any]:
+    """Return a template whose pods tolerate taints of these keys."""
+    pod = dict(template["spec"])
+    return {**template, "spec": {**pod, "tolerations": _tolerations(_mappings(pod.get("tolerations")), taints)}}
+
+
 def with_annotated_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return a template whose pods have the variables as annotations, where containers cannot be changed."""
     metadata = _mapping(template.get("metadata"))

@@ -151,20 +151,20 @@ class DeviceStock:
 
 
 def awaited_conditions(devices: DeviceStock, pods: Mapping[str, Pod]) -> Mapping[str, Sequence[str]]:
-    """Return key of a pod -> the conditions that kube-scheduler awaits of its devices before it binds the pod."""
+    """Return key of a pod -> the conditions that kube-scheduler awaits of its devices before it binds the pod.
+
+    None of a pod whose devices are attached: it looks at them every few seconds.
+    """
     waiting = {key: pod for key, pod in pods.items() if pod.status.nominated_node_name and not pod.spec.node_name}
     found = {
-        key: sorted(
-            {
-                name
-                for claim in pod.claim_names
-                if (made := devices.claims.get(f"{pod.metadata.namespace}/{claim}")) is not None
-                for name in made.awaited_conditions
-            }
-        )
+        key: [made for name in pod.claim_names if (made := devices.claims.get(f"{pod.metadata.namespace}/{name}"))]
         for key, pod in waiting.items()
     }
-    return {key: names for key, names in found.items() if names}
+    return {
+        key: sorted({name for claim in claims for name in claim.awaited_conditions})
+        for key, claims in found.items()
+        if any(device.binding_conditions for claim in claims for device in claim.results)
+    }
 
 
 def devices_for_plans(devices: DeviceStock, node: str, workers: Set[str]) -> NodeDevices:

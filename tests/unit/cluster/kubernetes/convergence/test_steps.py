@@ -90,8 +90,18 @@ def todo(
         now=fields.get("now", NOW),
         obstacle=fields.get("obstacle", ""),
         most_grace_s=fields.get("most_grace_s", math.inf),
+        launcher_node=fields.get("launcher_node", ""),
     )
     return list(steps(desired, at))
+
+
+def a_waiting_launcher(node: str = "") -> Pod:
+    """Return a launcher without a node, whose gate was lifted for one, or was not."""
+    metadata = {"name": "a-launcher-x", "namespace": "ns", "uid": "l", "annotations": {"voda.dev/node": node}}
+    labels = {"training.kubeflow.org/job-name": "a", "training.kubeflow.org/job-role": "launcher"}
+    gates = [] if node else [{"name": "voda.dev/placement"}]
+    raw = {"metadata": {**metadata, "labels": labels}, "spec": {"schedulingGates": gates}}
+    return msgspec.convert({**raw, "status": {"phase": "Pending"}}, Pod)
 
 
 def body(step: Step) -> Any:
@@ -469,3 +479,26 @@ def test_suspended_job_that_is_not_ready_is_made_ready_by_its_start() -> None:
 @pytest.mark.parametrize("spec", [{"suspend": False}, {"template": {"spec": {"subdomain": "a"}}}])
 def test_job_that_runs_or_needs_a_service_is_made_ready_before_it_is_started(spec: dict[str, Any]) -> None:
     assert todo(DesiredRun(("n1",)), unready_job(**spec), kind=JOB) == []
+
+
+def test_launcher_is_let_go_to_its_planned_node_with_the_workers_or_once_they_are_there() -> None:
+    run, job = DesiredRun(("n1", "n2")), an_object()
+    others = [a_waiting_launcher()]
+    assert todo(run, job, [a_worker(0)], others=others, launcher_node="n2") == []
+    waiting = todo(run, job, [a_worker(0), a_worker(1)], others=others, launcher_node="n2")
+    launcher = LiftGates({"ns/a-launcher-x": "n2"})
+    assert waiting == [launcher, LiftGates({"ns/a-worker-0": "n1", "ns/a-worker-1": "n2"})]
+    there = [a_worker(0, "n1"), a_worker(1, "n2")]
+    assert todo(run, job, there, others=others, launcher_node="n2") == [launcher]
+    # Another that is made anew while a job grows does not wait for what grows.
+    assert todo(run, job, there[:1], others=others, launcher_node="n2") == [launcher]
+    assert todo(run, job, there, others=[a_waiting_launcher("n2")], launcher_node="n2") == []
+    assert todo(run, job, there, others=[a_waiting_launcher("n2")], launcher_node="n1") == [
+        DeletePods(("ns/a-launcher-x",), "misplaced")
+    ]
+
+
+def test_launcher_that_asks_for_no_gpu_any_more_is_let_go_anywhere() -> None:
+    there = [a_worker(0, "n1"), a_worker(1, "n2")]
+    found = todo(DesiredRun(("n1", "n2")), an_object(), there, others=[a_waiting_launcher()])
+    assert found == [LiftGates({"ns/a-launcher-x": ""})]

@@ -2,8 +2,9 @@
 
 Rules: pure; neither policies nor cells know these jobs. A worker stays where it is; a new one goes to the node, of
 those that take it, where fewest of such jobs' workers are, and no node gets more than 16 of them: a plan is no larger
-for a job of thousands. Of CPU, memory and the like they get what workers with GPUs leave. A job of which nodes take
-less than its minimum waits, behind those of higher priority.
+for a job of thousands. Of CPU, memory and the like they get what workers with GPUs leave, and once at work they keep
+it from jobs with GPUs of lower priority, or submitted later; others get their minimum of it (`outranked`). A job of
+which nodes take less than its minimum waits, behind those of higher priority.
 """
 
 from collections import Counter
