@@ -73,8 +73,8 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 	$(PYTEST) -m 'not slow'
 
 # As much chaos as every commit has to stand; `make dst torture` is for more. The slow tests ruin disks in more rounds.
-check: SEEDS = 80
-check: SECONDS = 60
+check: SEEDS = 30
+check: SECONDS = 40
 check: slow dst torture-processes hostile e2e ## Run all that `make test` leaves out: slow tests, dst, torture, hostile, e2e.
 
 slow: setup $(if $(filter true,$(CI)),frameworks) ## Run the tests that are marked slow.

@@ -12,7 +12,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.rng import rng_at
 from voda.domain.settings import Settings
-from voda.domain.state import ClusterState, Estimate
+from voda.domain.state import Belief, ClusterState, Estimate
 from voda.policies import POLICIES
 
 TITLE = "allocate: 1,000 jobs, 4,000 GPUs, min = 1, one core"
@@ -75,7 +75,7 @@ def _view(*, noise: float) -> ClusterState:
         jobs[job_id] = Job(spec=spec, submitted_at=float(number), counted_at=0.0, queue_level=rng.randint(0, 1))
         speedup = [n / (1 + serial * (n - 1)) * rng.uniform(1 - noise, 1 + noise) for n in range(2, most + 1)]
         estimates[job_id] = Estimate(
-            speedup=(0.0, 1.0, *speedup), remaining_s=rng.uniform(100.0, 1e5), is_assumed=False
+            speedup=(0.0, 1.0, *speedup), remaining_s=rng.uniform(100.0, 1e5), speedup_belief=Belief("measured")
         )
     nodes = {name: Node(name=name, gpus=_GPUS_PER_NODE) for name in (f"node-{number:03}" for number in range(_NODES))}
     return ClusterState(

@@ -11,7 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
 from voda.domain.settings import Settings
-from voda.domain.state import ClusterState, Estimate
+from voda.domain.state import Belief, ClusterState, Estimate
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
 GPUS_PER_REPLICA = (1, 1, 1, 2, 3, 8)
@@ -106,7 +106,7 @@ def _estimate(job: Job, draw: Draw) -> Estimate | None:
         while len(speedup) < most:
             speedup.append(max(0.001, speedup[-1] + rng.choice((1.0, 0.5, 0.5, 1.5, 0.0, -0.25, rng.random()))))
     left_s = REMAINING_S[draw.left % 6]
-    return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, is_assumed=False)
+    return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, speedup_belief=Belief("measured"))
 
 
 def with_priorities(view: ClusterState, priorities: Sequence[int]) -> ClusterState:

@@ -33,6 +33,10 @@ class ChangedKeys:
         if len(self._at) > self._remembered:
             self._forgotten = self._at.pop(next(iter(self._at)))
 
+    def has_changed(self, key: str, count: int) -> bool:
+        """Return whether a key may have changed after so many changes; O(1)."""
+        return self._at.get(key, self._forgotten) > count
+
     def since(self, count: int) -> list[str] | None:
         """Return the keys that changed after so many changes, the latest first; None: any may have, it is long ago."""
         if count < self._forgotten:

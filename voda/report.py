@@ -55,6 +55,7 @@ def report(  # noqa: PLR0913 - one parameter per figure
     *,
     step_time_s: float | None = None,
     samples_per_s: float | None = None,
+    epoch_samples: float | None = None,
 ) -> None:
     """Report progress; call it on rank 0 alone, after each epoch or now and then within one.
 
@@ -68,12 +69,15 @@ def report(  # noqa: PLR0913 - one parameter per figure
         step_time_s: mean seconds of a step.
         samples_per_s: of all workers together: of the last epoch, or since the last change of them where the epoch is
             not over.
+        epoch_samples: in the epoch, whether it is over or not, such as len(dataset): with it, the work that is left is
+            known before the first epoch ends.
     """
     try:
         figures = {
             "epoch_time_s": _number(epoch_time_s),
             "step_time_s": _number(step_time_s),
             "samples_per_s": _number(samples_per_s),
+            "epoch_samples": _number(epoch_samples),
         }
         done = _number(epoch)
         if done is None or done < 0:

@@ -68,6 +68,7 @@ class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     epoch_time_s: _Seconds | None = None
     step_time_s: _Seconds | None = None
     samples_per_s: _Rate | None = None
+    epoch_samples: _Rate | None = None
     metrics: Mapping[str, float] = {}
     report_id: Annotated[str, Meta(description="Chosen by the job; the same report sent again is recorded once.")] = ""
 
@@ -239,6 +240,7 @@ async def report(journal: Journal, record: JobRecord, progress: ProgressReport, 
         is_raw=progress.epoch_time_s is not None,
         step_s=_positive("step_time_s", progress.step_time_s, _MOST_S),
         samples_per_s=_positive("samples_per_s", progress.samples_per_s, _MOST_RATE),
+        epoch_samples=_positive("epoch_samples", progress.epoch_samples, _MOST_RATE),
         metrics=progress.metrics,
     )
     event_id = ""

@@ -71,22 +71,44 @@ class EpochReporter:
             self._trained_s += step_s
         return now >= self._due_at and self._trained_s > 0
 
-    def report_share(self, done: float) -> None:
-        """Report the epochs done within an epoch, and the throughput since the last change of the workers."""
+    def report_share(self, done: float, *, steps: float) -> None:
+        """Report the epochs done within an epoch of so many steps, and the throughput since the last change of the
+        workers.
+        """
         self._due_at = time.perf_counter() + EVERY_S
         # The end of an epoch has a report of its own.
         if not float(done).is_integer():
-            samples, trained_s = self._samples_since, self._trained_s
-            rate = samples / trained_s if samples else None
-            report(round(done, 6), None, self._workers, step_time_s=trained_s / self._steps_since, samples_per_s=rate)
+            report(
+                round(done, 6),
+                None,
+                self._workers,
+                step_time_s=self._trained_s / self._steps_since,
+                samples_per_s=self._rate_since(),
+                epoch_samples=self._epoch_samples(steps),
+            )
 
     def report_epoch(self, done: float, workers: int, metrics: object, *, steps: float) -> None:
-        """Report the epochs done since the job's beginning: 2.5 is half of the third. A whole one has `steps`."""
-        began, self._began = self._began, None
+        """Report the epochs done since the job's beginning: 2.5 is half of the third.
+
+        A whole one has `steps`; 0 where nobody knows how many.
+        """
+        now, (began, self._began) = time.perf_counter(), (self._began, None)
         is_whole = float(done).is_integer() and self._steps >= steps
-        taken_s = time.perf_counter() - began if began is not None and is_whole else None
-        rate = self._samples / taken_s if taken_s and self._samples else None
-        report(done, taken_s, workers, numbers(metrics), samples_per_s=rate)
+        taken_s = now - began if began is not None and is_whole else None
+        rate = self._rate_since()
+        if taken_s:
+            rate = self._samples / taken_s if self._samples else None
+            self._due_at = now + EVERY_S
+        samples = self._epoch_samples(steps) if steps else None
+        report(done, taken_s, workers, numbers(metrics), samples_per_s=rate, epoch_samples=samples)
+
+    def _rate_since(self) -> float | None:
+        """Return the samples per second since the last change of the workers."""
+        return self._samples_since / self._trained_s if self._samples_since and self._trained_s else None
+
+    def _epoch_samples(self, steps: float) -> float | None:
+        """Return the samples of an epoch of so many steps, were all as those since the last change."""
+        return self._samples_since / self._steps_since * steps if self._samples_since and self._steps_since else None
 
     def on_train_end(self, *_args: object, **_others: object) -> None:
         """Wait a moment for the last report."""

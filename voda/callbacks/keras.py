@@ -44,7 +44,7 @@ def _callback_class() -> type:
             # Keras says no batch size: the seconds of a step are what is known.
             steps = self.params.get("steps")
             if self.count_step(world_size()) and steps and rank() == 0:
-                self.report_share(self._epoch + self._batches / steps)
+                self.report_share(self._epoch + self._batches / steps, steps=steps)
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             # None where the data have no length: whether the epoch was cut short is then known only if nobody stopped.

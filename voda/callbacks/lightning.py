@@ -63,7 +63,7 @@ def _callback_class() -> type:
             samples, whole = samples_in(batch), trainer.num_training_batches
             is_due = self.count_step(trainer.world_size, samples and samples * trainer.world_size)
             if is_due and trainer.is_global_zero and math.isfinite(whole):
-                self.report_share(trainer.current_epoch + self._batches / whole)
+                self.report_share(trainer.current_epoch + self._batches / whole, steps=whole)
 
         def on_train_epoch_end(self, trainer: Any, pl_module: object) -> None:
             whole = trainer.num_training_batches

@@ -79,7 +79,7 @@ def _callback_class() -> type:
 
         def on_step_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
             if self.count_step(args.world_size, _samples_per_step(args)) and state.is_world_process_zero:
-                self.report_share(state.epoch)
+                self.report_share(state.epoch, steps=self._steps_per_epoch)
 
         def on_epoch_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
             if state.is_world_process_zero:

@@ -24,10 +24,11 @@ from voda.planner.eligibility import (
 from voda.planner.fair_share import TURNS_IN_A_HALF_LIFE
 from voda.planner.node_states import grace_ends_at, has_lost_place
 from voda.planner.registries import Registries
-from voda.planner.start_backoff import overdue, overdue_at, retry_at
+from voda.planner.unused_gpus import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live, LiveCluster
 from voda.projections.pool_changes import LivePool
+from voda.projections.surplus import longer_at
 
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
@@ -247,7 +248,9 @@ class LastingSurplus:
 
     def arm(self, cluster: LiveCluster, now: float) -> None:
         pool = cluster.pool(self._pool)
-        self.due_at = pool.surplus.longer_at(now) if pool.settings.heeds_resize_cost and _may_grow(pool) else math.inf
+        self.due_at = (
+            longer_at(pool.surplus.surplus, now) if pool.settings.heeds_resize_cost and _may_grow(pool) else math.inf
+        )
 
 
 def _may_grow(pool: LivePool) -> bool:

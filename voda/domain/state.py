@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,19 +22,45 @@ _FORGOTTEN_GPU_S: Final = 1.0
 """A user who has had less lately, and holds no GPU, counts as one who never had any."""
 
 
+Source = Literal["measured", "category", "declared", "assumed"]
+"""How something is known of a job: by its own reports, by those of others of its category, because its user or the
+pool's settings say so, or by a rule that knows nothing of it."""
+
+
+class Belief(Struct, frozen=True):
+    """How an estimate is known, and how far off it may be."""
+
+    source: Source
+    spread: float = math.inf
+    """A factor >= 1: two of three true values lie between the estimate over it and the estimate times it; infinite
+    where nobody knows."""
+
+
+ASSUMED: Final = Belief("assumed")
+
+
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is believed of a job: how it scales, and how long it still needs. The learning projection makes it."""
 
     speedup: Sequence[float]
     """T(n): shape (max_replicas + 1,), speedup on n replicas relative to one; T(0) = 0."""
+    speedup_belief: Belief = ASSUMED
+    """Its spread is that of T(requested)."""
     remaining_s: float = math.inf
     """W: seconds left on ONE replica; infinite when nothing is known."""
+    remaining_belief: Belief = ASSUMED
+    length_source: Source = "declared"
+    """How the number of epochs is known: as declared, from those of its category that have ended, or not at all."""
     resize_cost_s: float = 0.0
     """Seconds of training lost by one start, resize or migration of this kind of job."""
+    resize_cost_belief: Belief = ASSUMED
     span_penalty: float = 0.0
     """Share by which an epoch takes longer when the workers span nodes; 0.25 means a quarter longer."""
-    is_assumed: bool = True
-    """Whether the speedup is a guess (linear), not measured."""
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the speedup is a guess, not measured."""
+        return self.speedup_belief.source == "assumed"
 
     def time_left_s(self, replicas: int) -> float:
         """Return the seconds left on `replicas` workers, 0 <= replicas <= max_replicas; infinite at 0."""
@@ -76,77 +102,29 @@ def mean_life(half_life_s: float) -> float:
 
 class Surplus(Struct, frozen=True, kw_only=True):
     """The GPUs that planned jobs have beyond their minimum, or that nobody has: how long they are there until a job
-    starts on them.
-
-    A start takes those that are there for the shortest time; a job that ends, or is preempted, leaves its minimum.
+    starts on them (`voda/projections/surplus.py`).
     """
-
-    _MOST_RUNS: ClassVar[int] = 32
-    _FEWEST: ClassVar[int] = 3
-    """Starts that show something."""
-    _LATELY: ClassVar[int] = 8
-    _LEAST_QUIET_S: ClassVar[float] = 30.0
 
     runs: tuple[tuple[float, Gpus], ...] = ()
     """(since when, GPUs) of what jobs left, oldest first; all other GPUs are there since `begun_at`."""
-    begun_at: float | None = None
-    """When the first job started; None: none has."""
+    begun_at: float = 0.0
     taken_at: float = 0.0
     """When a job last started."""
-    starts: int = 0
-    """After the first one."""
-    lasted_s: float = 0.0
-    """How long what the last few starts took had been there, in the mean."""
-
-    def left(self, gpus: Gpus, at: float) -> "Surplus":
-        """Return it once a job leaves so many GPUs. Costs O(1)."""
-        runs = (*self.runs, (at, gpus))
-        if len(runs) > self._MOST_RUNS:
-            (since, older), (_, newer), *others = runs
-            runs = ((since, Gpus(older + newer)), *others)
-        return replace(self, runs=runs)
-
-    def taken(self, gpus: Gpus, at: float) -> "Surplus":
-        """Return it once a job starts that needs at least so many GPUs, > 0. Costs O(1)."""
-        if self.begun_at is None:
-            return replace(self, begun_at=at, taken_at=at)
-        runs, lacking, lasted_gpu_s = list(self.runs), gpus, 0.0
-        while lacking and runs:
-            since, there = runs.pop()
-            used = Gpus(min(lacking, there))
-            lasted_gpu_s += used * max(0.0, at - since)
-            lacking = Gpus(lacking - used)
-            if used < there:
-                runs.append((since, Gpus(there - used)))
-        lasted_s = (lasted_gpu_s + lacking * max(0.0, at - self.begun_at)) / gpus
-        starts = self.starts + 1
-        mean_s = self.lasted_s + (lasted_s - self.lasted_s) / min(starts, self._LATELY)
-        return replace(self, runs=tuple(runs), taken_at=at, starts=starts, lasted_s=mean_s)
+    lasted_s: float = math.inf
+    """How long what the last few starts took had been there, in the mean; infinite until a few jobs have started."""
 
     def lasts_s(self, above: int, now: float) -> tuple[float, int]:
-        """Return for how many seconds more a GPU of it is likely to be there, and how many GPUs beyond `above` are
-        likely to be there no longer; `above` GPUs are taken before it.
+        """Return for how many seconds more a GPU of it is likely to be there, which starts take after `above` others,
+        and how many of the next ones are there since the same instant; 0: all.
 
-        That is as long as such GPUs were there lately, or as long again as it is there, or nobody has started. Infinite
-        until a few have started.
+        As long as such GPUs were there lately, or as long again as it is there, or nobody has started.
         """
-        if self.begun_at is None or self.starts < self._FEWEST:
-            return math.inf, 0
-        since, beyond = self.begun_at, 0
+        since, alike = self.begun_at, 0
         for run_since, gpus in reversed(self.runs):
             if (above := above - gpus) < 0:
-                since, beyond = run_since, -above
+                since, alike = run_since, -above
                 break
-        return max(self.lasted_s, now - min(since, self.taken_at)), beyond
-
-    def longer_at(self, now: float) -> float:
-        """Return the next instant at which nobody has started for twice as long as at the one before."""
-        if self.begun_at is None or self.starts < self._FEWEST:
-            return math.inf
-        quiet_s = max(self.lasted_s, self._LEAST_QUIET_S)
-        while self.taken_at + quiet_s <= now:
-            quiet_s *= 2
-        return self.taken_at + quiet_s
+        return max(self.lasted_s, now - min(since, self.taken_at)), alike
 
 
 class ExpectedRetry(Struct, frozen=True, kw_only=True):

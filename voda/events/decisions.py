@@ -64,14 +64,6 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     def stream(self) -> str:
         return f"decisions.{self.pool}"
 
-    def considered(self, since: Mapping[str, int]) -> list[str]:
-        """Return the jobs that it considers of those that wait for that; `since` is job id -> position of its event."""
-        return [
-            job_id
-            for job_id, position in since.items()
-            if position <= self.based_on and (job_id in self.placed or not self.only_starts)
-        ]
-
 
 class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
     """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""

@@ -10,19 +10,18 @@ from typing import assert_never, get_args
 from msgspec.structs import asdict
 
 from voda.domain.cells import EVERYBODY
-from voda.domain.job import Job, JobSpec
+from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import flat
 from voda.events import types as facts
 from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
 from voda.events.node_text import amount_text, refusal_text, stuck_text
-from voda.events.observations import CONTESTED, CONTESTED_AGAIN, GONE
 from voda.events.pod_text import pod_text
 from voda.events.reason_text import queue_text
 from voda.events.records import Data
 from voda.events.request_text import cancel_request_text, requested_text
-from voda.events.stall_text import stall_text
+from voda.events.stall_text import sick_text, stall_text
 from voda.text import counted, size, span
 
 TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
@@ -117,23 +116,7 @@ def sick_gpu_text(fact: facts.WorkerGpuSick) -> str:
     """Return what became of a worker's GPU."""
     if not fact.reason:
         return f"the GPU of worker {fact.worker} on {fact.node} is well again"
-    return _sick(fact.worker, fact.node, fact.gpu, fact.reason, fact.other)
-
-
-def sick_gpus_text(job: Job) -> str:
-    """Return which GPUs of a job's workers are sick; empty: none is."""
-    sick = [(index, gpu) for index, gpu in sorted(job.sick_gpus.items()) if index in job.workers]
-    return "; ".join(_sick(index, job.workers[index], gpu.gpu, gpu.reason, gpu.other) for index, gpu in sick)
-
-
-def _sick(worker: int, node: str, gpu: str, reason: str, other: str) -> str:
-    if reason in (CONTESTED, CONTESTED_AGAIN):
-        has = f"GPU {gpu} of worker {worker} on {node} was given to {other} as well"
-        if reason == CONTESTED:
-            return f"{has} (see whether two schedulers run): the worker moves unless that is over soon"
-        return f"{has}, again: kube-scheduler takes it for free, until a DeviceTaintRule closes it or it is restarted"
-    what = "is gone from its slices" if reason == GONE else f"is {reason.lower()}"
-    return f"GPU {gpu} of worker {worker} on {node} {what}: the worker moves unless it is well again soon"
+    return sick_text(fact.worker, fact.node, fact.gpu, fact.reason, fact.other)
 
 
 def _on_node(fact: facts.NodeFact | facts.WorkerRefused | facts.WorkerGpuSick) -> str:
@@ -216,7 +199,8 @@ def _of_job(fact: _JobObservation, at: float) -> str:
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
-            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}"
+            rate = "" if fact.samples_per_s is None else f", {fact.samples_per_s:.4g} samples/s"
+            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}{rate}"
         case facts.JobCompleted():
             return "completed"
         case facts.JobFailed():

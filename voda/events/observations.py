@@ -262,8 +262,10 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     out; False: the writer left it out."""
     step_s: float | None = None
     samples_per_s: float | None = None
-    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work; where
-    `epochs_done` is within an epoch, since the last change of the workers."""
+    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work; within an
+    epoch, and of one that no `epoch_s` belongs to, since the last change of the workers."""
+    epoch_samples: float | None = None
+    """Samples of the last epoch, or of the one that is not over, as far as the job knows them."""
     metrics: Mapping[str, float] = {}
 
 

@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from voda.domain.job import Job
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.stalls import (
     Attaching,
@@ -18,6 +19,7 @@ from voda.domain.reasons.stalls import (
     Unscheduled,
     WorkersStay,
 )
+from voda.events.observations import CONTESTED, CONTESTED_AGAIN, GONE
 
 
 def stall_text(reason: StallReason | None) -> str:
@@ -74,3 +76,20 @@ def _of_pod(reason: OtherGates | NotBound | NotStarted | ContainerWaits) -> str:
             return f"on {node}: container {container} {what}"
         case _:
             assert_never(reason)
+
+
+def sick_gpus_text(job: Job) -> str:
+    """Return which GPUs of a job's workers are sick; empty: none is."""
+    sick = [(index, gpu) for index, gpu in sorted(job.sick_gpus.items()) if index in job.workers]
+    return "; ".join(sick_text(index, job.workers[index], gpu.gpu, gpu.reason, gpu.other) for index, gpu in sick)
+
+
+def sick_text(worker: int, node: str, gpu: str, reason: str, other: str) -> str:
+    """Return what is wrong with a GPU of a worker, and what is done about it."""
+    if reason in (CONTESTED, CONTESTED_AGAIN):
+        has = f"GPU {gpu} of worker {worker} on {node} was given to {other} as well"
+        if reason == CONTESTED:
+            return f"{has} (see whether two schedulers run): the worker moves unless that is over soon"
+        return f"{has}, again: kube-scheduler takes it for free, until a DeviceTaintRule closes it or it is restarted"
+    what = "is gone from its slices" if reason == GONE else f"is {reason.lower()}"
+    return f"GPU {gpu} of worker {worker} on {node} {what}: the worker moves unless it is well again soon"

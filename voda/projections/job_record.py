@@ -16,10 +16,9 @@ from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
 from voda.events import types as facts
-from voda.events.event_text import sick_gpus_text
 from voda.events.reason_text import job_text
 from voda.events.records import Data
-from voda.events.stall_text import stall_text
+from voda.events.stall_text import sick_gpus_text, stall_text
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
 from voda.programs.program_manifest import interpreter_of

@@ -24,6 +24,7 @@ from voda.projections.base import Projection
 from voda.projections.job_changes import JobPatch
 from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
+from voda.projections.pool_changes import considered
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_BYTES: Final = 32 * 1024 * 1024
@@ -203,7 +204,7 @@ def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) 
             record.plan(fact, event.recorded_at)
             registry._mark(record, event)
     undecided = registry._undecided.get(fact.pool, {})
-    for job_id in fact.considered(undecided):
+    for job_id in considered(fact, undecided):
         del undecided[job_id]
         if (record := planned(job_id)) is not None and record.phase is Phase.SUBMITTED:
             record.job = replace(record.job, phase=Phase.WAITING)

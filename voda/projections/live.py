@@ -100,7 +100,7 @@ class LiveCluster(Projection):
             estimates=estimates or {},
             settings=live_pool.settings,
             service=dict(live_pool.service),
-            surplus=live_pool.surplus,
+            surplus=live_pool.surplus.surplus,
             outlived=dict(live_pool.outlived),
             silent_since=dict(live_pool.silent_since),
             placed_at=dict(live_pool.placed_at),
@@ -330,7 +330,7 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
     pool_changes.note_placed(pool, fact, event.recorded_at)
     displaced_by = pool_changes.displacing(pool.plan.placement, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
-    for job_id in fact.considered(pool.undecided):
+    for job_id in pool_changes.considered(fact, pool.undecided):
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))
@@ -367,7 +367,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-28"
+    FORMAT: ClassVar[str] = "live-29"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
@@ -19,7 +19,7 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings, SettingsPatch, patched
-from voda.domain.state import Surplus, UserService, mostly_silent
+from voda.domain.state import UserService, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -32,6 +32,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.job_changes import JobPatch, workers_after
+from voda.projections.surplus import SurplusHistory
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
@@ -60,9 +61,9 @@ class LivePool(Struct, kw_only=True):
     freed_at: dict[str, float] = {}
     reclaimed_at: dict[str, dict[int, float]] = {}
     service: dict[str, UserService] = {}
-    surplus: Surplus = Surplus()
     led_at: float = 0.0
-    """These six as in ClusterState."""
+    """These five as in ClusterState."""
+    surplus: SurplusHistory = field(default_factory=SurplusHistory)
     drains: dict[str, Requested] = {}
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
@@ -159,10 +160,7 @@ def _most_workers(job: Job, node: Node) -> int:
 def displacing(before: Placement, fact: PlanAdopted, jobs: Mapping[str, Job]) -> Sequence[str]:
     """Return the live jobs to which a plan brings workers on nodes that workers of others leave by it.
 
-    Args:
-        before: the placement until then.
-        fact: the plan.
-        jobs: the live jobs.
+    `before` is the placement until then.
     """
     leavers: dict[str, set[str]] = {}
     for job_id, nodes in ((job_id, fact.placed.get(job_id, ())) for job_id in (*fact.placed, *fact.released)):
@@ -247,28 +245,28 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
         pool.service = {user: each.by(at, half_life_s) for user, each in pool.service.items()}
 
 
+def considered(fact: PlanAdopted, since: Mapping[str, int]) -> list[str]:
+    """Return the jobs that a plan considers of those that wait for that; `since` is job id -> position of its event."""
+    named = [job_id for job_id, position in since.items() if position <= fact.based_on]
+    return [job_id for job_id in named if job_id in fact.placed] if fact.only_starts else named
+
+
 def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
     """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
-    before, surplus = pool.plan.placement, pool.surplus
     for job_id in fact.released:
         pool.placed_at.pop(job_id, None)
         if (job := pool.jobs.get(job_id)) is not None:
-            surplus = surplus.left(_least_gpus(job), at)
+            pool.surplus.leave(_least_gpus(pool, job), at)
     for job_id in fact.placed:
         # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
-        if job_id not in before and (job := pool.jobs.get(job_id)) is not None:
+        if job_id not in pool.plan.placement and (job := pool.jobs.get(job_id)) is not None:
             pool.placed_at[job_id] = at
-            surplus = surplus.taken(_least_gpus(job), at) if job.spec.gpus_per_replica else surplus
-    _set_surplus(pool, surplus)
+            pool.surplus.take(_least_gpus(pool, job), at)
 
 
-def _set_surplus(pool: LivePool, surplus: Surplus) -> None:
-    """Keep it, unless virtual clusters share the pool: what one starts says nothing of the others."""
-    pool.surplus = Surplus() if pool.cells.virtual_clusters else surplus
-
-
-def _least_gpus(job: Job) -> Gpus:
-    return Gpus(job.spec.min_replicas * job.spec.gpus_per_replica)
+def _least_gpus(pool: LivePool, job: Job) -> Gpus:
+    """Return what counts for the surplus of a pool without virtual clusters."""
+    return Gpus(0 if pool.cells.virtual_clusters else job.spec.min_replicas * job.spec.gpus_per_replica)
 
 
 def change_outlived(pool: LivePool, fact: JobPatch, at: float) -> bool:
@@ -298,7 +296,7 @@ def move_job(old: LivePool, new: LivePool, job: Job, position: int) -> None:
 def end_job(pool: LivePool, job: Job, at: float) -> None:
     """Drop what is noted of a job that has ended, beside its workers; others may have its GPUs."""
     if job.spec.job_id in pool.plan.placement:
-        _set_surplus(pool, pool.surplus.left(_least_gpus(job), at))
+        pool.surplus.leave(_least_gpus(pool, job), at)
     forget_job(pool, job.spec.job_id)
 
 

@@ -22,8 +22,8 @@ from voda.simulator.training import EpochEnd, Training, exact_end
 from voda.simulator.workload import Profile
 
 
-class EpochEnds:
-    """A heap of the instants at which epochs end; an entry is stale once its job is placed anew."""
+class DueReports:
+    """A heap of the instants at which jobs report next; an entry is stale once its job is placed anew."""
 
     def __init__(self, placed: Mapping[str, Training]) -> None:
         self._placed = placed
@@ -31,13 +31,13 @@ class EpochEnds:
         self._entries = 0
 
     def add(self, training: Training) -> None:
-        """Add the end of the job's current epoch, if it has one."""
-        if (at := training.next_end_at()) < math.inf:
+        """Add the job's next report, if there will be one."""
+        if (at := training.next_report_at()) < math.inf:
             self._entries += 1
             heapq.heappush(self._heap, (at, self._entries, training.turn, training.spec.job_id))
 
     def next_at(self) -> float:
-        """Return the earliest end; infinite when nothing trains."""
+        """Return the earliest report; infinite when nothing trains."""
         while self._heap:
             at, _, turn, job_id = self._heap[0]
             training = self._placed.get(job_id)
@@ -47,7 +47,7 @@ class EpochEnds:
         return math.inf
 
     def pop(self) -> tuple[float, Training]:
-        """Remove the earliest end, and return it with its job; call `next_at` first."""
+        """Remove the earliest report, and return it with its job; call `next_at` first."""
         at, _, _, job_id = heapq.heappop(self._heap)
         return at, self._placed[job_id]
 
@@ -106,7 +106,7 @@ class SimulatedCluster:
         self._end_of = end_of
         self._admitted: dict[str, Training] = {}
         self._placed: dict[str, Training] = {}
-        self._ends = EpochEnds(self._placed)
+        self._reports = DueReports(self._placed)
         self._notices = asyncio.Queue[facts.Observation]()
         self._attempts = Attempts(self.apply, self._notices.put_nowait, now)
 
@@ -121,7 +121,7 @@ class SimulatedCluster:
         if training.workers:
             self._nodes.hold(training)
             self._placed[job_id] = training
-            self._ends.add(training)
+            self._reports.add(training)
         if training.is_done:
             self._complete(job_id)
 
@@ -129,7 +129,7 @@ class SimulatedCluster:
         if (training := self._admitted.get(spec.job_id)) is not None:
             training.respecify(spec, self._now())
             if training.workers:
-                self._ends.add(training)
+                self._reports.add(training)
 
     async def observe(self) -> Observed:
         return Observed(
@@ -164,17 +164,17 @@ class SimulatedCluster:
         return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
     def next_at(self) -> float:
-        """Return the instant of the next epoch's end; infinite when nothing trains."""
-        return self._ends.next_at()
+        """Return the instant of the next report; infinite when nothing trains."""
+        return self._reports.next_at()
 
     def advance(self, now: float) -> None:
-        while self._ends.next_at() <= now:
-            at, training = self._ends.pop()
-            self._notices.put_nowait(_finish_epoch(training, at))
+        while self._reports.next_at() <= now:
+            at, training = self._reports.pop()
+            self._notices.put_nowait(_report(training, at))
             if training.is_done:
                 self._complete(training.spec.job_id)
             else:
-                self._ends.add(training)
+                self._reports.add(training)
 
     def fail_worker(self, job_id: str, index: int) -> None:
         """Let one worker fail; its job falls back to its last checkpoint."""
@@ -243,19 +243,23 @@ class SimulatedCluster:
             self._notices.put_nowait(facts.WorkerStarted(job_id=job_id, workers=new))
         if workers:
             self._placed[job_id] = training
-            self._ends.add(training)
+            self._reports.add(training)
         else:
             del self._placed[job_id]
 
 
-def _finish_epoch(training: Training, at: float) -> facts.JobProgressed:
-    epoch_s, was_disturbed = training.epoch_s, training.is_disturbed
-    samples_per_s = None if was_disturbed else training.samples_per_s()
-    training.finish_epoch(at)
+def _report(training: Training, at: float) -> facts.JobProgressed:
+    """Return the job's report at that instant, and finish its epoch where it ends then."""
+    epoch_s, was_disturbed = training.epoch_s / training.epochs_each, training.is_disturbed
+    samples_per_s = training.samples_per_s()
+    is_end = at >= training.next_end_at()
+    if is_end:
+        training.finish_epoch(at)
     return facts.JobProgressed(
         job_id=training.spec.job_id,
-        epochs_done=training.epochs_done,
+        epochs_done=training.epochs_done if is_end else training.report_share(at),
         workers=len(training.workers),
-        epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
+        epoch_s=epoch_s if is_end and not was_disturbed else None,
         samples_per_s=samples_per_s,
+        epoch_samples=samples_per_s * epoch_s if samples_per_s is not None else None,
     )

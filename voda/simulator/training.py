@@ -14,6 +14,12 @@ from voda.simulator.workload import MeasuresThroughput, Profile
 EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
 
+SOON_S: Final = 10.0
+"""From the end of a restart to the report of the throughput on the new workers, as the callbacks have it."""
+EVERY_S: Final = 60.0
+SHARE: Final = 0.05
+"""From a report to the next one within an epoch, and the least share of the epoch between them: without noise more
+would tell nothing new, and the simulation of long epochs would be slow."""
 CHECKPOINT_S: Final = 600.0
 """A job checkpoints before each change, at the end of each epoch, and this often in between."""
 
@@ -46,6 +52,8 @@ class Training:
     """Seconds of the current epoch on the current placement; infinite while it cannot train."""
     is_disturbed: bool = True
     """Whether the placement changed since the current epoch began."""
+    reports_at: float = math.inf
+    """When the next report within the epoch is due."""
     turn: int = 0
     """Counts changes of the schedule, so that an outdated entry in the heap is recognised."""
 
@@ -83,6 +91,7 @@ class Training:
         self.safe_fraction = self.fraction
         self.is_disturbed = True
         self._time_epoch()
+        self._await_report(self.resumes_at + SOON_S)
 
     def respecify(self, spec: JobSpec, now: float) -> None:
         """Continue with other bounds, which may let it train or prevent that."""
@@ -104,14 +113,33 @@ class Training:
         start = max(self.updated_at, self.resumes_at)
         return max(start, self.end_of(start, (1.0 - self.fraction) * self.epoch_s))
 
+    def next_report_at(self) -> float:
+        """Return when the next report is due if nothing changes: within the current epoch, or at its end."""
+        end_at = self.next_end_at()
+        return min(self.reports_at, end_at) if end_at < math.inf else math.inf
+
+    def report_share(self, now: float) -> float:
+        """Return the epochs done at `now`, within the current epoch, and wait for the next time to report."""
+        self._await_report(now + self._pause_s())
+        trained_s = max(0.0, now - max(self.updated_at, self.resumes_at))
+        return self.epochs_before + self.epochs_each * (self.epoch + min(1.0, self.fraction + trained_s / self.epoch_s))
+
     def finish_epoch(self, now: float) -> None:
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
         self.safe_fraction, self.training_since = 0.0, now
         self._time_epoch()
+        self._await_report(now + self._pause_s())
 
     def samples_per_s(self) -> float | None:
         return self.meter.samples_per_s(self._per_node()) if self.meter else None
+
+    def _await_report(self, at: float) -> None:
+        # Who measures no throughput reports its epochs alone.
+        self.reports_at = round(at, 6) if self.meter else math.inf
+
+    def _pause_s(self) -> float:
+        return max(EVERY_S, SHARE * self.epoch_s)
 
     def _time_epoch(self) -> None:
         can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done

@@ -17,8 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
-from voda.events.event_text import sick_gpus_text
-from voda.events.stall_text import stall_text
+from voda.events.stall_text import sick_gpus_text, stall_text
 from voda.events.types import (
     JobCancelRequested,
     JobChanged,

@@ -114,7 +114,10 @@ async def test_pytorchjob_that_never_restarts_survives_a_migration(world: World,
         await it.until_lost("a", 0)
         await it.until_runs("a", 1)
         assert it.nodes(it.id("a")) != [first]
-        assert await causes(it, "a") == ["migrated"]
+        # training-operator deletes a pod that has failed by its name alone: at times that is its successor's by then.
+        cause, *others = await causes(it, "a")
+        assert cause == "migrated"
+        assert {*others} <= {"evicted"}
 
 
 async def is_empty(world: World, name: str) -> bool:

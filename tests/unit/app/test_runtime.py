@@ -6,8 +6,8 @@ import sys
 _ASKED = """
 import asyncio, sys
 from voda.app.runtime import load_solver
-from voda.projections.measurements import Point
-from voda.projections.scaling import fit_law
+from voda.projections.learning.means import Point
+from voda.projections.learning.scaling import fit_law
 
 async def main():
     assert "scipy.optimize" not in sys.modules

@@ -150,16 +150,17 @@ def test_share_of_the_epoch_and_throughput_are_due_soon_after_each_change_and_ev
     for step in range(1, 101):
         clock.now += 2.0 if step <= 60 else 1.0
         if reporter.count_step(2 if step <= 60 else 4, 16 if step <= 60 else 32):
-            reporter.report_share(3 + step / 100)
+            reporter.report_share(3 + step / 100, steps=100)
     reporter.report_epoch(4, 4, {}, steps=100)
     assert voda.report.flush(10)
-    found = [(one["epoch"], one.get("workers"), one.get("samples_per_s"), "epoch_time_s" in one) for one in sent]
-    assert found == [
-        (3.06, 2, 8.0, False),
-        (3.36, 2, 8.0, False),
-        (3.71, 4, 32.0, False),
-        (4.0, 4, None, False),
-    ], "an epoch into which a change fell has no time"
+    names = ("epoch", "workers", "samples_per_s", "epoch_samples")
+    assert [tuple(one.get(name) for name in names) for one in sent] == [
+        (3.06, 2, 8.0, 1600.0),
+        (3.36, 2, 8.0, 1600.0),
+        (3.71, 4, 32.0, 3200.0),
+        (4.0, 4, 32.0, 3200.0),
+    ]
+    assert not any("epoch_time_s" in one for one in sent), "an epoch into which a change fell has no time"
 
 
 def test_whole_epoch_has_its_own_throughput(sent: list[dict[str, Any]], clock: types.SimpleNamespace) -> None:
@@ -170,7 +171,22 @@ def test_whole_epoch_has_its_own_throughput(sent: list[dict[str, Any]], clock: t
         assert not reporter.count_step(1, 10)
     reporter.report_epoch(1, 1, {}, steps=4)
     assert voda.report.flush(10)
-    assert [(one["epoch_time_s"], one["samples_per_s"]) for one in sent] == [(2.0, 20.0)]
+    assert [(one["epoch_time_s"], one["samples_per_s"], one["epoch_samples"]) for one in sent] == [(2.0, 20.0, 40.0)]
+
+
+def test_share_is_due_a_minute_after_the_end_of_an_epoch_that_was_timed(
+    sent: list[dict[str, Any]], clock: types.SimpleNamespace
+) -> None:
+    reporter = EpochReporter()
+    for epoch in range(2):
+        reporter.begin_epoch()
+        for step in range(1, 101):
+            clock.now += 0.5 if epoch == 0 else 1.0
+            if reporter.count_step(1, 10):
+                reporter.report_share(epoch + step / 100, steps=100)
+        reporter.report_epoch(epoch + 1, 1, {}, steps=100)
+    assert voda.report.flush(10)
+    assert [one["epoch"] for one in sent] == [0.21, 1.0, 1.6, 2.0]
 
 
 def test_keras_within_an_epoch_tells_its_share_and_the_seconds_of_a_step(

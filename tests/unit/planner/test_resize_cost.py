@@ -83,7 +83,7 @@ def a_view_of_one(surplus: Surplus, *, cost_s: float = 300.0) -> ClusterState:
 
 
 def test_growth_by_gpus_that_starts_took_soon_of_late_is_left_out() -> None:
-    surplus = Surplus(runs=((900.0, Gpus(4)),), begun_at=0.0, taken_at=900.0, starts=3, lasted_s=400.0)
+    surplus = Surplus(runs=((900.0, Gpus(4)),), taken_at=900.0, lasted_s=400.0)
     replicas, reasons = without_thrash(a_view_of_one(surplus), {"a": 8}, now=1000.0)
     assert replicas == {"a": 4}
     assert said(reasons["a"]) == (
@@ -92,17 +92,17 @@ def test_growth_by_gpus_that_starts_took_soon_of_late_is_left_out() -> None:
 
 
 def test_growth_by_gpus_that_are_free_for_long_pays_whatever_was_before() -> None:
-    surplus = Surplus(runs=((900.0, Gpus(4)),), begun_at=0.0, taken_at=900.0, starts=3, lasted_s=400.0)
+    surplus = Surplus(runs=((900.0, Gpus(4)),), taken_at=900.0, lasted_s=400.0)
     assert without_thrash(a_view_of_one(surplus), {"a": 8}, now=1900.0)[0] == {"a": 8}
 
 
 def test_growth_of_which_a_part_lasts_is_as_large_as_that_part() -> None:
-    surplus = Surplus(runs=((9990.0, Gpus(1)),), begun_at=0.0, taken_at=9995.0, starts=3, lasted_s=5.0)
+    surplus = Surplus(runs=((9990.0, Gpus(1)),), taken_at=9995.0, lasted_s=5.0)
     replicas, reasons = without_thrash(a_view_of_one(surplus), {"a": 8}, now=10_000.0)
     assert replicas == {"a": 7}
     assert said(reasons["a"]).startswith("grown from 4 to 7 workers: growing to 8 would save")
 
 
 def test_growth_without_a_restart_pays_however_soon_a_job_starts() -> None:
-    surplus = Surplus(begun_at=0.0, taken_at=0.0, starts=3)
+    surplus = Surplus(lasted_s=0.0)
     assert without_thrash(a_view_of_one(surplus, cost_s=0.0), {"a": 8}, now=0.0)[0] == {"a": 8}

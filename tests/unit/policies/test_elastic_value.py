@@ -6,13 +6,13 @@ from tests.builders import a_job, a_node, a_state
 from tests.reasons import said
 from voda.domain.gpus import Gpus
 from voda.domain.settings import Settings
-from voda.domain.state import ClusterState, Estimate, Surplus
+from voda.domain.state import Belief, ClusterState, Estimate, Surplus
 from voda.policies.elastic_value import ElasticValue
 
 
 def an_estimate(remaining_s: float, *, serial: float = 0.05, cost_s: float = 30.0) -> Estimate:
     speedup = (0.0, *(n / (1 + serial * (n - 1)) for n in range(1, 17)))
-    return Estimate(speedup=speedup, remaining_s=remaining_s, resize_cost_s=cost_s, is_assumed=False)
+    return Estimate(speedup=speedup, remaining_s=remaining_s, resize_cost_s=cost_s, speedup_belief=Belief("measured"))
 
 
 def two_jobs(*, first_s: float, second_s: float, gpus: int = 8) -> ClusterState:
@@ -53,7 +53,7 @@ def test_running_job_grows_only_by_what_stays_free_for_long_enough() -> None:
     job = a_job("a", max_replicas=8, requested_replicas=8, workers=dict.fromkeys(range(4), "n1"))
     estimate = an_estimate(1e6, serial=0.0, cost_s=100.0)
     view = a_state(jobs=[job], nodes=[a_node("n1", gpus=8)], placement={"a": ("n1",) * 4}, estimates={"a": estimate})
-    surplus = Surplus(runs=((950.0, Gpus(4)),), begun_at=0.0, taken_at=950.0, starts=3, lasted_s=50.0)
+    surplus = Surplus(runs=((950.0, Gpus(4)),), taken_at=950.0, lasted_s=50.0)
     assert ElasticValue().allocate(replace(view, surplus=surplus), 1000.0).replicas == {"a": 4}
     assert ElasticValue().allocate(replace(view, surplus=surplus), 2000.0).replicas == {"a": 8}
 

@@ -551,15 +551,15 @@ _POOL = (
     "freed_at",
     "reclaimed_at",
     "service",
-    "surplus",
     "led_at",
+    "surplus",
     "drains",
     "cells",
     "cells_revision",
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-28": (_POOL, 39, 19)}
+_KEPT = {"live-29": (_POOL, 39, 19)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

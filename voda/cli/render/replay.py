@@ -12,7 +12,7 @@ from voda.text import counted, number, percent, span
 from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
-    from voda.projections.measurements import Accuracy
+    from voda.projections.learning import Accuracy
     from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
     from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
 

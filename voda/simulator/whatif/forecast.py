@@ -19,8 +19,8 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
 from voda.planner.eligibility import held_jobs
+from voda.projections.learning import UndisturbedSpan
 from voda.projections.live import Live
-from voda.projections.measurements import UndisturbedSpan
 from voda.simulator.engine import LONGEST_S, InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
 from voda.simulator.workload import Costs, Workload

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.settings import Settings
-from voda.projections.measurements import EpochMeans, RunningMean
-from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
+from voda.projections.learning import CategoryHistory, EpochMeans, RunningMean, Scaling, Sizes, estimate_scaling
 from voda.simulator.whatif.epoch_times import (
     ChangeCosts,
     EpochTimes,
@@ -86,10 +85,10 @@ class Hindsight:
         category = job.spec.history_category
         times, history = self._epoch_times[category], self._histories[category]
         epochs = _total_epochs(job)
-        scaling = estimate_scaling(_epochs([job], times), history, job.most_replicas)
+        scaling = estimate_scaling(_epochs([job], times), history, Sizes(job.most_replicas))
         if not math.isfinite(scaling.e1):
             work_s = job.worker_s if job.worker_s > 0 else _UNKNOWN_WORK_S
-            scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
+            scaling = Scaling(work_s / epochs, scaling.speedup)
         costs = self._change_costs.costs(category, self._settings.resize_cost_s)
         penalty = history.span_penalty
         mean = HindsightProfile(

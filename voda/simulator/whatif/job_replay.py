@@ -98,7 +98,9 @@ def _progressed(replay: JobReplay, fact: facts.JobProgressed, event: Event) -> N
     if whole > training.epoch:
         training.epoch = min(whole, training.profile.epochs) - 1
         training.finish_epoch(event.recorded_at)
-    training.fraction = fact.epochs_done - whole
+    training.advance(event.recorded_at)
+    if whole == training.epoch:
+        training.fraction = fact.epochs_done - whole
 
 
 @JobReplay.folds

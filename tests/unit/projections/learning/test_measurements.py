@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from voda.projections.measurements import EpochMeans, EpochWork, RunningMean, UndisturbedSpan
+from voda.projections.learning.epoch_work import EpochWork
+from voda.projections.learning.means import EpochMeans, RunningMean
+from voda.projections.learning.restarts import UndisturbedSpan
 
 
 def settled_after(*values: float) -> list[float]:

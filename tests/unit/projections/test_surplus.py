@@ -7,19 +7,22 @@ from hypothesis import strategies as st
 
 from voda.domain.gpus import Gpus
 from voda.domain.state import Surplus
+from voda.projections.surplus import SurplusHistory, longer_at
 
 
 def a_cycle(times: int) -> Surplus:
     """Return the surplus after jobs of one GPU that came every 400 s and took 60 s each."""
-    surplus = Surplus().taken(Gpus(1), 0.0)
+    history = SurplusHistory()
+    history.take(Gpus(1), 0.0)
     for number in range(1, times + 1):
-        surplus = surplus.taken(Gpus(1), 400.0 * number).left(Gpus(1), 400.0 * number + 60.0)
-    return surplus
+        history.take(Gpus(1), 400.0 * number)
+        history.leave(Gpus(1), 400.0 * number + 60.0)
+    return history.surplus
 
 
 def test_surplus_before_a_few_starts_is_there_for_ever() -> None:
-    assert a_cycle(2).lasts_s(0, 900.0) == (math.inf, 0)
-    assert a_cycle(2).longer_at(900.0) == math.inf
+    assert a_cycle(2).lasts_s(0, 900.0)[0] == math.inf
+    assert longer_at(a_cycle(2), 900.0) == math.inf
 
 
 def test_gpu_that_starts_take_again_and_again_lasts_as_long_as_it_did() -> None:
@@ -37,18 +40,19 @@ def test_gpu_when_nobody_has_started_for_long_is_there_for_as_long_again() -> No
 
 
 def test_surplus_that_lasts_is_looked_at_each_time_it_has_lasted_twice_as_long() -> None:
-    surplus = Surplus(begun_at=0.0, taken_at=1000.0, starts=3, lasted_s=100.0)
-    assert [surplus.longer_at(now) for now in (1000.0, 1100.0, 1300.0)] == [1100.0, 1200.0, 1400.0]
-    assert Surplus(begun_at=0.0, taken_at=1000.0, starts=3).longer_at(1000.0) == 1030.0
+    surplus = Surplus(taken_at=1000.0, lasted_s=100.0)
+    assert [longer_at(surplus, now) for now in (1000.0, 1100.0, 1300.0)] == [1100.0, 1200.0, 1400.0]
+    assert longer_at(Surplus(taken_at=1000.0, lasted_s=0.0), 1000.0) == 1030.0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.floats(0, 1e6)), max_size=120), st.integers(0, 50))
 def test_surplus_whatever_comes_is_bounded_and_a_number(steps: list[tuple[bool, int, float]], above: int) -> None:
-    surplus, now = Surplus(), 0.0
+    history, now = SurplusHistory(), 0.0
     for is_start, gpus, later_s in steps:
         now += later_s
-        surplus = surplus.taken(Gpus(gpus), now) if is_start else surplus.left(Gpus(gpus), now)
+        (history.take if is_start else history.leave)(Gpus(gpus), now)
+    surplus = history.surplus
     assert len(surplus.runs) <= 32
-    assert 0.0 <= surplus.lasted_s <= now
+    assert 0.0 <= history.mean_s <= now
     assert surplus.lasts_s(above, now)[0] >= 0.0
-    assert surplus.longer_at(now) > now
+    assert longer_at(surplus, now) > now

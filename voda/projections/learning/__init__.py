@@ -1,0 +1,25 @@
+"""What is learned from the reports of jobs: how they scale, how long they still need, what a restart costs them.
+
+In reading order: `projection` (the events, and the estimates), `doubts` (reports that are not believed),
+`measurements` and `categories` (what is kept of jobs and of their kinds), `means`, `epoch_work`, `restarts` (how it is
+measured), `estimates` and `scaling` (what follows from it), `cache` (so that it is made once).
+"""
+
+from voda.projections.learning.means import EpochMeans, RunningMean
+from voda.projections.learning.measurements import Accuracy
+from voda.projections.learning.projection import Learning
+from voda.projections.learning.restarts import UndisturbedSpan
+from voda.projections.learning.scaling import CategoryHistory, Scaling, Sizes, estimate_scaling, fit_law
+
+__all__ = [
+    "Accuracy",
+    "CategoryHistory",
+    "EpochMeans",
+    "Learning",
+    "RunningMean",
+    "Scaling",
+    "Sizes",
+    "UndisturbedSpan",
+    "estimate_scaling",
+    "fit_law",
+]
