@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.job import Job
+from voda.domain.job import Job, JobSpec
 from voda.domain.rng import rng_at
 from voda.domain.settings import Settings
+from voda.domain.sizes import JobSizes
 from voda.domain.state import Belief, ClusterState, Estimate
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
@@ -107,6 +108,35 @@ def _estimate(job: Job, draw: Draw) -> Estimate | None:
             speedup.append(max(0.001, speedup[-1] + rng.choice((1.0, 0.5, 0.5, 1.5, 0.0, -0.25, rng.random()))))
     left_s = REMAINING_S[draw.left % 6]
     return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, speedup_belief=Belief("measured"))
+
+
+def sized_views() -> st.SearchStrategy[ClusterState]:
+    """Return small views of jobs of which most run at some sizes only."""
+    return st.builds(with_sizes, views(), st.lists(st.integers(0, 5), min_size=7, max_size=7))
+
+
+def with_sizes(view: ClusterState, choices: Sequence[int]) -> ClusterState:
+    """Return the view in which jobs, in the order of their names, run at every size, or at some of them."""
+    named = zip(sorted(view.jobs), choices, strict=False)
+    sized = {job_id: _sized(view.jobs[job_id], choice) for job_id, choice in named}
+    return replace(view, jobs={job_id: sized.get(job_id, job) for job_id, job in view.jobs.items()})
+
+
+def _sized(job: Job, choice: int) -> Job:
+    spec = job.spec
+    every = range(spec.min_replicas, spec.max_replicas + 1)
+    doubling = [size for size in every if size in [spec.min_replicas << n for n in range(6)]]
+    sizes = [None, doubling, doubling, every[::2], every[::3], [every[0], every[-1]]][choice]
+    if sizes is None or len({*sizes}) < len(sizes):
+        return job
+    return replace(job, spec=at_sizes(spec, JobSizes.of(sizes)))
+
+
+def at_sizes(spec: JobSpec, sizes: JobSizes) -> JobSpec:
+    """Return a spec that runs at these sizes alone; what it requests becomes one of them."""
+    least, most = sizes.above(0), sizes.floor(1 << 20)
+    requested = max(least, sizes.floor(spec.requested))
+    return replace(spec, sizes=sizes, min_replicas=least, max_replicas=most, requested_replicas=requested)
 
 
 def with_priorities(view: ClusterState, priorities: Sequence[int]) -> ClusterState:

@@ -10,6 +10,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 
@@ -37,10 +38,12 @@ def a_live_job(
     refusing: tuple[str, ...],
 ) -> Job:
     least = draw(st.integers(1, 3))
+    gaps = JobSizes.of([least, *(size for size in range(least + 1, MAX_REPLICAS) if draw(st.booleans())), MAX_REPLICAS])
     return a_job(
         job_id,
         min_replicas=least,
         max_replicas=MAX_REPLICAS,
+        sizes=draw(st.sampled_from([None, gaps])),
         gpus_per_replica=draw(sizes),
         submitted_at=float(draw(st.integers(0, 3))),
         workers=draw(st.sampled_from([{}, {0: "n0"}])),
@@ -88,7 +91,7 @@ def an_allocation(draw: st.DrawFn, state: ClusterState) -> Mapping[str, int]:
     replicas: dict[str, int] = {}
     for job_id, job in state.jobs.items():
         spec = job.spec
-        count = draw(st.one_of(st.just(0), st.integers(spec.min_replicas, spec.max_replicas)))
+        count = spec.size_within(draw(st.integers(0, spec.max_replicas)))
         replicas[job_id] = count if count * spec.gpus_per_replica <= left else 0
         left -= replicas[job_id] * spec.gpus_per_replica
     return replicas
@@ -165,11 +168,13 @@ def test_placers_when_workers_need_one_gpu_then_counts_are_exact(request: Reques
 
 
 @given(request=ANY)
-def test_placers_when_a_job_does_not_fit_whole_then_it_gets_its_minimum_or_nothing(request: Request) -> None:
+def test_placers_when_a_job_does_not_fit_whole_then_it_gets_a_size_at_which_it_runs_or_nothing(
+    request: Request,
+) -> None:
     state, replicas = request
     for placer in PLACERS.values():
         for job_id, nodes in placer.place(state, replicas, 0.0).items():
-            assert state.jobs[job_id].spec.min_replicas <= len(nodes) <= replicas[job_id]
+            assert 0 < state.jobs[job_id].spec.size_within(len(nodes)) == len(nodes) <= replicas[job_id]
 
 
 @given(request=ANY, data=st.data())

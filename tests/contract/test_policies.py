@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_state
-from tests.views import a_large_view, views, with_priorities
+from tests.views import a_large_view, sized_views, views, with_priorities
 from voda.domain.reasons.outcomes import Keeps, Preempted, Resized, Starts, Waits
 from voda.domain.reasons.policies import HigherPriority, LessValue
 from voda.domain.state import ClusterState
@@ -27,6 +27,7 @@ ELASTIC_POLICIES = tuple(policy for policy in EVERY_POLICY if policy.name not in
 """Each view that is drawn is shown to all of them, for drawing takes longer than deciding."""
 Named = TypeVar("Named")
 CASES = settings(max_examples=150)
+ANY = st.one_of(views(), sized_views())
 
 
 def free_gpus(view: ClusterState, replicas: dict[str, int]) -> int:
@@ -39,19 +40,20 @@ def backwards(named: Mapping[str, Named]) -> Mapping[str, Named]:
 
 
 @CASES
-@given(views())
-def test_each_ready_job_when_decided_on_gets_none_or_a_count_within_its_bounds(view: ClusterState) -> None:
+@given(ANY)
+def test_each_ready_job_when_decided_on_gets_none_or_a_size_at_which_it_runs(view: ClusterState) -> None:
     for policy in EVERY_POLICY:
         replicas = dict(policy.allocate(view, 0.0).replicas)
         assert replicas.keys() == {job_id for job_id, job in view.jobs.items() if not job.is_canceling}
         for job_id, count in replicas.items():
             spec = view.jobs[job_id].spec
             assert count == 0 or spec.min_replicas <= count <= spec.max_replicas
+            assert count == spec.size_within(count)
         assert free_gpus(view, replicas) >= 0
 
 
 @CASES
-@given(views())
+@given(ANY)
 def test_answer_when_the_input_is_reordered_is_the_same(view: ClusterState) -> None:
     for policy in EVERY_POLICY:
         before = msgspec.msgpack.encode(view)
@@ -67,7 +69,7 @@ def test_answer_when_the_input_is_reordered_is_the_same(view: ClusterState) -> N
 
 
 @CASES
-@given(views())
+@given(ANY)
 def test_gpus_when_some_job_gains_by_them_are_not_left_idle(view: ClusterState) -> None:
     for policy in ELASTIC_POLICIES:
         replicas = dict(policy.allocate(view, 0.0).replicas)
@@ -75,14 +77,15 @@ def test_gpus_when_some_job_gains_by_them_are_not_left_idle(view: ClusterState) 
         for job_id, count in replicas.items():
             job = view.jobs[job_id]
             spec, curve = job.spec, speedup(view, job)
-            if not count:
-                assert spec.min_replicas * spec.gpus_per_replica > free
-            elif count < spec.max_replicas and spec.gpus_per_replica <= free and not weighs_restarts(policy):
-                assert curve[count + 1] <= curve[count]
+            size = spec.size_above(count)
+            is_weighed = bool(count) and weighs_restarts(policy)
+            if size and (size - count) * spec.gpus_per_replica <= free and not is_weighed:
+                assert count
+                assert curve[size] <= curve[count]
 
 
 @CASES
-@given(views())
+@given(ANY)
 def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(view: ClusterState) -> None:
     for policy in EVERY_POLICY:
         answer = policy.allocate(view, 0.0)

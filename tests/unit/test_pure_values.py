@@ -43,6 +43,7 @@ POSITIONAL = {
     "DependencyRequest": _SHORT,
     "EpochMeans": "two mappings, always both",
     "EpochWork": "always made empty",
+    "JobSizes": "it has one field",
     "LabelCondition": _SHORT,
     "LogSpread": "always made empty",
     "Obstacle": _SHORT,

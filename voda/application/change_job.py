@@ -24,6 +24,8 @@ from voda.auth.write_quota import payer
 from voda.domain.errors import InvalidField, NotAllowed, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.domain.reasons.requests import Requested
+from voda.domain.sizes import JobSizes
+from voda.domain.sizes.text import parse_sizes
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.log.append_plan import Append
@@ -56,6 +58,7 @@ class JobPatch(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     min_replicas: _Replicas | UnsetType = UNSET
     max_replicas: _Replicas | UnsetType = UNSET
     requested_replicas: _Replicas | UnsetType = UNSET
+    sizes: Annotated[str, Meta(description="All at which it runs: 1-4, 2-16:2 (steps) or 1,2,4,8.")] | UnsetType = UNSET
     priority: _Priority | UnsetType = UNSET
     epochs: _Epochs | UnsetType = UNSET
 
@@ -97,9 +100,12 @@ async def change(
         refuse_lent_cells(journal.view.live.cluster.cells(spec.pool), spec, "priority")
         refuse_beyond_bounds(journal.view.live.cluster.settings(spec.pool), spec.priority, caller, "priority")
     _refuse_copies(journal, record.spec, spec)
-    if (spec.min_replicas, spec.max_replicas, spec.requested) != _sizes(record.spec):
+    if _sizes(spec) != _sizes(record.spec):
         refuse_stop(record, "resized")
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
+    if wanted.sizes is not UNSET:
+        given |= {"sizes": spec.sizes or JobSizes.of(range(spec.min_replicas, spec.max_replicas + 1))}
+        given |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
     fact = JobChanged(job_id=job_id, **given)
     try:
         position = await journal.record(fact, actor=caller.user, payer=payer(caller, spec.user), version=version)
@@ -111,14 +117,20 @@ async def change(
     return record
 
 
-def _sizes(spec: JobSpec) -> tuple[int, int, int]:
-    return spec.min_replicas, spec.max_replicas, spec.requested
+def _sizes(spec: JobSpec) -> tuple[object, ...]:
+    return spec.min_replicas, spec.max_replicas, spec.requested, spec.sizes
 
 
 def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
     """Return the spec after the change; raises InvalidField where a figure is out of bounds."""
-    least = _within("min_replicas", _or(wanted.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
-    most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
+    sizes, bounds = spec.sizes, (spec.min_replicas, spec.max_replicas)
+    if wanted.sizes is not UNSET:
+        sizes = parse_sizes(wanted.sizes, "sizes")
+        bounds = sizes.least, sizes.most
+    least = _within("min_replicas", _or(wanted.min_replicas, bounds[0]), 1, MOST_REPLICAS)
+    most = _within("max_replicas", _or(wanted.max_replicas, bounds[1]), 1, MOST_REPLICAS)
+    for field, bound in (("min_replicas", least), ("max_replicas", most)):
+        _refuse_other_size(spec, sizes, field, bound)
     if least > most:
         raise _crossed(wanted, least, most)
     if spec.share is not None and most > 1:
@@ -127,16 +139,27 @@ def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
         raise InvalidField("max_replicas", f"max_replicas: a {spec.kind} without numbered replicas has one, got {most}")
     if wanted.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
+        requested = requested if sizes is None else sizes.floor(requested)
     else:
         requested = _within("requested_replicas", wanted.requested_replicas, least, most)
+        _refuse_other_size(spec, sizes, "requested_replicas", requested)
     return replace(
         spec,
         min_replicas=least,
         max_replicas=most,
+        sizes=None if sizes is None or sizes.is_dense else sizes,
         requested_replicas=requested if requested != spec.requested else spec.requested_replicas,
         priority=_within("priority", _or(wanted.priority, spec.priority), -_MOST_FIGURE, _MOST_FIGURE),
         epochs=_within("epochs", _or(wanted.epochs, spec.epochs), 0, _MOST_FIGURE),
     )
+
+
+def _refuse_other_size(spec: JobSpec, sizes: JobSizes | None, field: str, size: int) -> None:
+    """Raise InvalidField where a job does not run with so many workers."""
+    if sizes is not None and size not in sizes:
+        raise InvalidField(
+            field, f"{field}: job {spec.job_id} runs with {sizes} workers: expected one of these sizes, got {size}"
+        )
 
 
 def _refuse_copies(journal: Journal, before: JobSpec, after: JobSpec) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, PermanentError
@@ -19,6 +20,7 @@ _AFTER = "voda.dev/after"
 _OPTIONS = {
     "voda.dev/min-replicas": "--min",
     "voda.dev/max-replicas": "--max",
+    "voda.dev/sizes": "--workers",
     "voda.dev/priority": "--priority",
     "voda.dev/epochs": "--epochs",
     "voda.dev/pool": "--pool",
@@ -143,6 +145,17 @@ def with_name_and_annotations(document: Document, *, name: str, annotations: Map
     options = {f"metadata.annotations[{key}]": _OPTIONS[key] for key in annotations if key in _OPTIONS}
     options |= {"metadata.name": "--name"} if name else {}
     return replace(document, manifest={**manifest, "metadata": metadata}, options={**document.options, **options})
+
+
+def with_sizes_of(document: Document, config: Path) -> Document:
+    """Return the document with the sizes of a DeepSpeed configuration, in workers of as many GPUs as it says."""
+    from voda.manifests.conversion import typed_manifest
+    from voda.manifests.replicas import gpus_per_replica, processes_per_replica
+    from voda.programs.deepspeed import sizes_of_config
+
+    job = typed_manifest(document.manifest)
+    sizes = sizes_of_config(config, processes_per_replica(job, gpus_per_replica(job)))
+    return with_name_and_annotations(document, name="", annotations={"voda.dev/sizes": str(sizes)})
 
 
 def with_labels(document: Document, labels: Mapping[str, str]) -> Document:

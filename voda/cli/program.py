@@ -43,7 +43,8 @@ class ProgramOptions:
     PANEL: ClassVar = "Program after --"
 
     workers: Annotated[
-        str, Option("--workers", metavar="N|MIN-MAX", help="Workers, such as 2 or 1-4.", default_text="1")
+        str,
+        Option("--workers", metavar="SIZES", help="Workers: 2, 1-4, 2-16:2 (steps of 2) or 1,2,4,8.", default_text="1"),
     ] = ""
     gpus: Annotated[
         int | None,
@@ -56,6 +57,14 @@ class ProgramOptions:
     gpu_memory: Annotated[
         str, Option("--gpu-memory", metavar="4Gi", help="And of its memory; without it, as much as others leave.")
     ] = ""
+    deepspeed: Annotated[
+        Path | None,
+        Option(
+            "--deepspeed",
+            metavar="FILE",
+            help="Workers: those that the elastic section of DeepSpeed's JSON fits; of a manifest, too.",
+        ),
+    ] = None
     env: Annotated[
         list[str] | None, Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")
     ] = None
@@ -80,9 +89,10 @@ class ProgramOptions:
     ] = None
 
     def refuse_any(self, *, is_printed: bool) -> None:
-        """Raise InvalidInput on the first option that is given, --print among them: they are not for manifests."""
+        """Raise InvalidInput on the first option that is given and not for manifests, --print among them."""
         given = ["print"] if is_printed else []
-        given += [field.name for field in fields(self) if getattr(self, field.name) not in ("", None, [])]
+        names = [field.name for field in fields(self) if field.name != "deepspeed"]
+        given += [name for name in names if getattr(self, name) not in ("", None, [])]
         if given:
             option = ("gpus-per-worker" if given[0] == "gpus" else given[0]).replace("_", "-")
             raise InvalidInput(f"--{option} is for a program after --: a manifest says it itself")
@@ -97,13 +107,16 @@ class ProgramDocument:
     is_guessed: bool
     runs_with: str
     """As those of its ProgramStart."""
+    removed: str = ""
+    """What newer libraries refuse of it, as one line; empty: nothing."""
     foreign: str = ""
     """Why another machine would run it with another Python than the user may think, a sentence; empty: it would not."""
 
     def notes(self, *, is_submitted: bool) -> Sequence[str]:
         """Return what the user is told: at a submit only what the user did not say, and what may go wrong."""
         runs_with = f"runs with {self.runs_with}" if self.runs_with else ""
-        return [*([self.note] if self.is_guessed or not is_submitted else []), *filter(None, [runs_with, self.warning])]
+        said = [self.note] if self.is_guessed or not is_submitted else []
+        return [*said, *filter(None, [runs_with, self.warning, self.removed])]
 
 
 def program_document(
@@ -121,6 +134,7 @@ def program_document(
     from voda.cli.manifests import Document
     from voda.cli.variables import files_of_variables, variables
     from voda.manifests.odd_values import refuse_odd_values
+    from voda.programs.deepspeed import REMOVED
     from voda.programs.launchers import is_python
     from voda.programs.program import Program, gpu_milli_of, start_of
     from voda.programs.program_manifest import NVIDIA, program_manifest
@@ -133,6 +147,7 @@ def program_document(
             tuple(words),
             name=name,
             workers=options.workers,
+            deepspeed="" if options.deepspeed is None else str(options.deepspeed),
             gpus_per_worker=1 if options.gpus is None else options.gpus,
             gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
             gpu_memory=options.gpu_memory,
@@ -154,6 +169,7 @@ def program_document(
         document=document,
         note=start.note,
         warning=start.warning,
+        removed="" if options.deepspeed is None else REMOVED,
         is_guessed=start.is_guessed,
         runs_with=start.runs_with if runs_here and not options.image else "",
         foreign=_foreign(word, start.runs_with) if is_foreign and is_python(start.runs_with) else "",

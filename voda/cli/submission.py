@@ -14,6 +14,8 @@ from voda.cli.parameters import Option
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from voda.cli.manifests import Document, ReadManifests
     from voda.cli.program import ProgramOptions
 
@@ -129,10 +131,11 @@ class SubmitRequest:
     how: SubmitOptions
     output: Output
 
-    def submit_files(self, files: Sequence[str]) -> bool:
+    def submit_files(self, files: Sequence[str], *, deepspeed: "Path | None" = None) -> bool:
         """Submit manifests once all have been checked, and return whether all jobs that were followed completed."""
-        from voda.cli.manifests import changed, jobs_of, read_manifests, with_name_and_annotations
+        from voda.cli.manifests import changed, jobs_of, read_manifests, with_name_and_annotations, with_sizes_of
         from voda.cli.render.terminal import note
+        from voda.programs.deepspeed import REMOVED
 
         name = self.job.name
         _refuse_odd_files(files, name)
@@ -140,6 +143,9 @@ class SubmitRequest:
         if others:
             note(f"left out, for voda makes jobs alone (kubectl apply makes them): {', '.join(others)}")
         read = changed(read, self.job.applied)
+        if deepspeed is not None:
+            note(REMOVED)
+            read = changed(read, lambda one: with_sizes_of(one, deepspeed))
         if name and (count := len(read.documents) + len(read.refused)) > 1:
             raise InvalidInput(f"--name is for one job: {files[0]} holds {count}")
         return self._send(changed(read, lambda one: with_name_and_annotations(one, name=name, annotations={})))
@@ -151,7 +157,7 @@ class SubmitRequest:
         from voda.cli.render.terminal import note
 
         if self.job.least is not None or self.job.most is not None:
-            raise InvalidInput("--min and --max are for manifests: give a program --workers MIN-MAX")
+            raise InvalidInput("--min and --max are for manifests: give a program --workers, such as 1-4")
         is_asked = bool(options.image) and not self.how.prints and not self.job.device_class
         made = program_document(
             words,

@@ -54,6 +54,8 @@ class JobPatchFields(TypedDict, total=False):
     min_replicas: int
     max_replicas: int
     requested_replicas: int
+    sizes: str
+    """All at which it runs, such as 1,2,4,8 or 2-16:2."""
     priority: int
     epochs: int
 

@@ -24,7 +24,7 @@ from voda.planner.eligibility import (
 from voda.planner.fair_share import TURNS_IN_A_HALF_LIFE
 from voda.planner.node_states import grace_ends_at, has_lost_place
 from voda.planner.registries import Registries
-from voda.planner.unused_gpus import overdue, overdue_at, retry_at
+from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live, LiveCluster
 from voda.projections.pool_changes import LivePool

@@ -16,6 +16,7 @@ from voda.domain.node import Node, PodNeeds
 from voda.domain.reasons.nodes import NodeRefusal
 from voda.domain.reasons.requests import Requested, Unmet
 from voda.domain.reasons.stalls import StallReason, StuckCause
+from voda.domain.sizes import JobSizes
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -52,6 +53,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_replicas: int = 1
     max_replicas: int = 1
     requested_replicas: int = 0
+    sizes: JobSizes | None = None
+    """At which it runs, the bounds among them; None: at each from min_replicas to max_replicas."""
     gpus_per_replica: Gpus = Gpus(1)
     launcher_gpus: Gpus = NO_GPUS
     """Of the launcher, on one node and no more than a worker's: plans have a place for it beside the workers."""
@@ -106,6 +109,21 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_elastic(self) -> bool:
         return self.min_replicas < self.max_replicas
+
+    def size_within(self, most: int) -> int:
+        """Return the largest size at which it runs of at most so many workers; 0: there is none."""
+        size = min(most, self.max_replicas)
+        if self.sizes is not None:
+            size = self.sizes.floor(size)
+        return size if size >= self.min_replicas else 0
+
+    def size_above(self, size: int) -> int:
+        """Return the least size at which it runs with more workers than that; 0: there is none."""
+        if size < self.min_replicas:
+            return self.min_replicas
+        if size >= self.max_replicas:
+            return 0
+        return size + 1 if self.sizes is None else self.sizes.above(size)
 
     @property
     def asked_of_nodes(self) -> tuple[object, ...]:
@@ -332,4 +350,7 @@ def validated(spec: JobSpec) -> JobSpec:
             f"job {spec.job_id}: requested_replicas is {spec.requested}, expected"
             f" {spec.min_replicas} (min) to {spec.max_replicas} (max)"
         )
+    for field in ("min_replicas", "max_replicas", "requested"):
+        if spec.sizes is not None and (value := getattr(spec, field)) not in spec.sizes:
+            raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected one of its sizes, {spec.sizes}")
     return spec

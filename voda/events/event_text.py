@@ -241,6 +241,7 @@ def per_node(nodes: Iterable[str]) -> str:
 
 def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
+    size = size if spec.sizes is None else str(spec.sizes)
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
     gpus = f" with {request_text(spec.share)} of a GPU" if spec.share else gpus
     epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
@@ -255,6 +256,8 @@ def _spec_text(spec: JobSpec) -> str:
 def job_change_text(fact: facts.JobChanged) -> str:
     """Return the new request: `max_replicas = 4, priority = 10`."""
     given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
+    if fact.sizes is not None:
+        given["sizes"] = str(fact.sizes)
     if "needs" in given:
         given["needs"] = "what its pods ask of a node now"
     return _assignments(given)

@@ -9,6 +9,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import PodNeeds
 from voda.domain.reasons.requests import CancelCause, Requested
 from voda.domain.settings import SettingsPatch
+from voda.domain.sizes import JobSizes
 from voda.events.records import Data, JobFact, PoolFact
 
 
@@ -69,6 +70,8 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
     min_replicas: int | None = None
     max_replicas: int | None = None
     requested_replicas: int | None = None
+    sizes: JobSizes | None = None
+    """At which it runs from now on, the bounds among them; where these are all between the bounds, at each."""
     priority: int | None = None
     epochs: int | None = None
     gpus_per_replica: Gpus | None = None

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.backoff import delay_s
+from voda.domain.sizes import JobSizes
 from voda.launcher.hosts import Layout, allocate_slots
 from voda.programs.launchers import CANNOT_RUN
 
@@ -44,6 +45,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     min_np: int = 1
     max_np: int = 0
     """0: all the slots there are."""
+    sizes: JobSizes | None = None
+    """Numbers of processes at which the program runs; None: all."""
     grace_s: float = 30.0
     max_failures: int = 3
     settle_s: float = 0.0
@@ -151,9 +154,12 @@ def step(state: LauncherState, event: LauncherEvent, rules: Rules, now: float) -
 
 def goal_layout(state: LauncherState, rules: Rules) -> Layout | None:
     """Return where the program shall run; None while there are too few slots."""
-    if state.listed is None or state.listed.size < rules.min_np:
+    listed = 0 if state.listed is None else state.listed.size
+    most = min(rules.max_np or listed, listed)
+    size = most if rules.sizes is None else rules.sizes.floor(most)
+    if state.listed is None or size < rules.min_np:
         return None
-    return allocate_slots(state.listed, rules.max_np or state.listed.size, state.used)
+    return allocate_slots(state.listed, size, state.used)
 
 
 def _on_hosts(state: LauncherState, rules: Rules, now: float) -> Step:

@@ -26,6 +26,7 @@ ANNOTATIONS = tuple(
         *(
             "min-replicas",
             "max-replicas",
+            "sizes",
             "epochs",
             "pool",
             "virtual-cluster",

@@ -81,21 +81,21 @@ def parse(
     name, is_restartable = names.job_name(job.metadata), checked_restarts(job, manifest["spec"])
     refuse_unusable(job)
     refuse_large_expansions(job)
-    settings = JobSettings(job)
-    pools = _pools(settings)
+    pools = _pools(settings := JobSettings(job))
     gpus = gpus_per_replica(job, "" if DEVICE_CLASS in (job.metadata.annotations or {}) else gpu_resource)
-    least, most, requested = replica_bounds(job, settings, processes_per_replica(job, gpus))
+    bounds = replica_bounds(job, settings, processes_per_replica(job, gpus))
     task = array_task(settings, tasks := array_range(settings))
     array = tasks if task is None else None
-    names.refuse_long_worker_name(name if array is None else f"{name}-{indices_of(array.indices)[-1]}", most)
+    names.refuse_long_worker_name(name if array is None else f"{name}-{indices_of(array.indices)[-1]}", bounds.most)
     spec = JobSpec(
         job_id=name,
         name=name,
         namespace=names.namespace(job.metadata),
         pool=pools[0] if pools else _pool(job, settings, default_pool, pool_label),
-        min_replicas=least,
-        max_replicas=most,
-        requested_replicas=requested,
+        min_replicas=bounds.least,
+        max_replicas=bounds.most,
+        requested_replicas=bounds.requested,
+        sizes=bounds.sizes,
         gpus_per_replica=gpus,
         launcher_gpus=launcher_gpus(job, gpu_resource, gpus),
         needs=worker_needs(job, gpu_resource) if gpu_resource else None,

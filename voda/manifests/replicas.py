@@ -16,6 +16,8 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus, request_of_core
 from voda.domain.job import MOST_REPLICAS
+from voda.domain.sizes import JobSizes
+from voda.domain.sizes.text import parse_sizes
 from voda.kinds.base import JobManifest, refuse_outside, replicas_path
 from voda.kinds.pod_needs import OF_CLASS
 from voda.kinds.pod_template import MOST_GPUS, ContainerResources, ContainerTemplate, Quantity
@@ -28,6 +30,7 @@ _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "min_replicas": ("voda.dev/min-replicas", ("MIN_NUM_PROC", "MIN_NP")),
     "max_replicas": ("voda.dev/max-replicas", ("MAX_NUM_PROC", "MAX_NP")),
+    "sizes": ("voda.dev/sizes", ()),
     "requested": ("", ("NUM_PROC", "NP")),
     "epochs": ("voda.dev/epochs", ("EPOCHS",)),
     "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
@@ -81,15 +84,27 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> tuple[int, int, int]:
-    """Return the least, most and requested replicas of a job, each of so many processes; a Master counts as one.
+class SizeBounds(Struct, frozen=True, kw_only=True):
+    """How many replicas a job may have; a Master counts as one."""
+
+    least: int
+    most: int
+    requested: int
+    sizes: JobSizes | None
+    """None: all from the least to the most."""
+
+
+def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> SizeBounds:
+    """Return how many replicas a job may have, each of so many processes.
 
     Raises:
-        InvalidField: a value is no number or out of bounds, or the least is more than the most.
+        InvalidField: a value is no number or out of bounds, the least is more than the most, or a bound is no size.
     """
     requested = _set_bound(settings, "requested", processes)
     plain = requested or _field_bound(job.replica_count(), replicas_path(job, job.resized_role), "replicas")
     least, most = (_set_bound(settings, setting, processes) for setting in ("min_replicas", "max_replicas"))
+    if (field := settings.get("sizes")) is not None:
+        return _sized_bounds(job, parse_sizes(field.text, field.path), field.path, (least, most, plain))
     if (own := job.own_bounds()) is not None:
         own_least = _field_bound(own.min_replicas, own.min_path, "elasticPolicy")
         own_most = _field_bound(own.max_replicas, own.max_path, "elasticPolicy")
@@ -101,13 +116,32 @@ def replica_bounds(job: JobManifest, settings: JobSettings, processes: int) -> t
     _refuse_crossed(least, most)
     # Processes are rounded up for the least and down for the most, which may cross where both are the same.
     greatest = max(most.replicas, least.replicas)
-    if greatest > 1 and job.is_rigid:
-        field = f"{job.path(job.resized_role)}.completionMode"
-        raise InvalidField(
-            field, f"{field}: expected Indexed for {greatest} replicas ({most.path}): a Job without numbers has one"
-        )
+    _refuse_unnumbered(job, greatest, most.path)
     _refuse_growth_without_workers(job, greatest, most.path)
-    return least.replicas, greatest, _requested(requested, plain, (least, most))
+    wanted = _requested(requested, plain, (least, most))
+    return SizeBounds(least=least.replicas, most=greatest, requested=wanted, sizes=None)
+
+
+def _sized_bounds(
+    job: JobManifest, sizes: JobSizes, path: str, given: tuple["_Bound | None", "_Bound | None", "_Bound"]
+) -> SizeBounds:
+    """Return the bounds of a job whose sizes an annotation says: of others, only annotations count."""
+    *bounds, plain = given
+    ends = _field_bound(sizes.least, path, "annotation"), _field_bound(sizes.most, path, "annotation")
+    own = (bound if bound is not None and bound.source == "annotation" else None for bound in bounds)
+    least, most = (bound or end for bound, end in zip(own, ends, strict=True))
+    _refuse_crossed(least, most)
+    for bound in (least, most):
+        if bound.replicas not in sizes:
+            raise InvalidField(
+                bound.path, f"{bound.path}: expected one of the sizes in {path}, {sizes}, got {bound.replicas}"
+            )
+    _refuse_unnumbered(job, most.replicas, most.path)
+    _refuse_growth_without_workers(job, most.replicas, most.path)
+    requested = sizes.floor(min(max(plain.replicas, least.replicas), most.replicas))
+    return SizeBounds(
+        least=least.replicas, most=most.replicas, requested=requested, sizes=None if sizes.is_dense else sizes
+    )
 
 
 def whole_number(field: FieldText, *, least: int, most: int) -> int:
@@ -142,6 +176,14 @@ def _refuse_crossed(least: _Bound, most: _Bound) -> None:
     if low > high:
         raise InvalidField(
             most.path, f"{most.path}: expected no less than {low}, which {least.path} asks for at least, got {high}"
+        )
+
+
+def _refuse_unnumbered(job: JobManifest, most: int, path: str) -> None:
+    if most > 1 and job.is_rigid:
+        field = f"{job.path(job.resized_role)}.completionMode"
+        raise InvalidField(
+            field, f"{field}: expected Indexed for {most} replicas ({path}): a Job without numbers has one"
         )
 
 

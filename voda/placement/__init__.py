@@ -25,8 +25,8 @@ class Placer(Protocol):
         """Return the nodes of each job's workers, by worker index.
 
         `replicas` is job id -> replicas from the policy; 0 = none. A job that cannot be placed whole gets fewer, but
-        never less than its minimum: then it gets none, and is absent from the answer. The placement in force is
-        `view.plan.placement`.
+        always one of its sizes, and never less than its minimum: then it gets none, and is absent from the answer. The
+        placement in force is `view.plan.placement`.
         """
 
 

@@ -4,7 +4,8 @@
    that their jobs have beyond their minimum may also go for good; others only where no such worker helps.
 2. A job that has fewer than it is to have gets more by the same steps, where no other job has fewer in the end.
 
-Rules: no job loses its minimum, and none of higher priority, or whose size is fixed, any worker; no anchor moves. Only
+Rules: no job loses its minimum, and none of higher priority, or whose size is fixed, any worker; no anchor moves; what
+a job has beyond one of its sizes in the end, it leaves. Only
 jobs that some nodes refuse, or that lack a scarce resource, are helped; where there are none, nothing is done. Steps
 are counted, and no more are taken than a budget allows: who has not been helped by then stays as it is.
 """
@@ -69,7 +70,7 @@ def give_way(ways: Ways, placed: Placement) -> Placement:
             break
         if job_id in draft.nodes and draft.has_free(job.spec.gpus_per_replica) and shape(job) not in in_vain:
             in_vain |= set() if draft.grow(job, replicas[job_id]) else {shape(job)}
-    return draft.nodes
+    return {job_id: nodes[: view.jobs[job_id].spec.size_within(len(nodes))] for job_id, nodes in draft.nodes.items()}
 
 
 _Rank = tuple[int, int, str]

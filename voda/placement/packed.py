@@ -55,7 +55,7 @@ def _in_force_if_as_good(view: ClusterState, replicas: Mapping[str, int], packed
     carried = carry_over(view, replicas)
     kept = {**carried.whole}
     for job_id, at in carried.short.items():
-        if [*at] == [*range(len(at))] and len(at) >= view.jobs[job_id].spec.min_replicas:
+        if [*at] == [*range(len(at))] and at and view.jobs[job_id].spec.size_within(len(at)) == len(at):
             kept[job_id] = tuple(at.values())
     return max(kept, packed, key=lambda placement: _worth(view, placement))
 
@@ -120,15 +120,15 @@ class _Copies:
         self.scarce.take_all(job, added)
         for copy, workers in added.items():
             copies[copy] = copies.get(copy, 0) + workers
-        while any(stays[sum(copies.values()) :]):
+        new = [copy for copy, workers in added.items() for _ in range(workers)]
+        while size := sum(copies.values()):
             # Under another index it would have to start there anew.
-            if copy := stays.pop():
+            is_moved = any(stays[size:])
+            if not is_moved and job.spec.size_within(size) == size:
+                return copies
+            if copy := stays.pop() if is_moved or not new else new.pop():
                 self.take(job, {copy: -1})
                 copies[copy] -= 1
-        if sum(copies.values()) >= job.spec.min_replicas:
-            return copies
-        stays.clear()
-        self.take(job, {copy: -workers for copy, workers in copies.items()})
         return {}
 
 

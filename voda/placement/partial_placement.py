@@ -88,8 +88,10 @@ class PartialPlacement:
             self._place_on_many(job_id)
             return True
         nodes = _filled(staying, added)
-        if len(nodes) < job.spec.min_replicas:
-            self._move(job, per_node(nodes), {})
+        if going := nodes[job.spec.size_within(size) :]:
+            self._move(job, per_node(going), {})
+            nodes = nodes[: size - len(going)]
+        if not nodes:
             self.placed.pop(job_id, None)
             self._short[job_id] = {}
             return bool(staying)
@@ -99,7 +101,7 @@ class PartialPlacement:
             del self._short[job_id]
         if len(own) <= 1 and len(set(nodes)) > 1:
             self._may_span[job_id] = False
-        return bool(added)
+        return len(nodes) != len(staying)
 
     def _nodes_for(self, job: Job, own: Mapping[str, int], missing: int) -> list[str]:
         """Take GPUs for the missing workers, or for as many of them as fit."""

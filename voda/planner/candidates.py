@@ -11,13 +11,13 @@ from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.stalls import Stuck
 from voda.domain.state import ClusterState
+from voda.planner.backed_off import with_backed_off_last
 from voda.planner.done_replicas import without_done
 from voda.planner.eligibility import eligible_view
 from voda.planner.fixed_jobs import without_fixed
 from voda.planner.gpuless.workers import without_gpus
 from voda.planner.launchers import reason_of_size, with_launchers
 from voda.planner.node_states import with_closed_nodes, without_sick_workers
-from voda.planner.start_backoff import with_backed_off_last
 
 T = TypeVar("T")
 

@@ -38,9 +38,9 @@ def _may_try(view: ClusterState, job: Job, vain: VainDisplacement) -> bool:
 
 
 def taken_sizes(view: ClusterState, vain: Set[str]) -> dict[str, int]:
-    """Return, of these jobs, those of which nodes have taken the minimum -> the workers taken."""
-    sizes = {job_id: _taken(view, view.jobs[job_id]) for job_id in vain}
-    return {job_id: size for job_id, size in sizes.items() if size >= view.jobs[job_id].spec.min_replicas}
+    """Return, of these jobs, those of which nodes have taken the minimum -> the size that the workers taken make."""
+    sizes = {job_id: view.jobs[job_id].spec.size_within(_taken(view, view.jobs[job_id])) for job_id in vain}
+    return {job_id: size for job_id, size in sizes.items() if size}
 
 
 def without_more(view: ClusterState, vain: Set[str]) -> ClusterState:
@@ -63,8 +63,7 @@ def _taken(view: ClusterState, job: Job) -> int:
     """Return how many workers of a job nodes have taken, or say that they take: they may have yet to start."""
     at_work, planned = Counter(job.workers.values()), Counter(view.plan.placement.get(job.spec.job_id, ()))
     sizes: Mapping[str, int] = {node: min(job.fits.get(node, 0), count) for node, count in planned.items()}
-    size = sum(max(at_work[node], sizes.get(node, 0)) for node in at_work.keys() | sizes.keys())
-    return min(size, job.spec.max_replicas)
+    return sum(max(at_work[node], sizes.get(node, 0)) for node in at_work.keys() | sizes.keys())
 
 
 def _at_least(job: Job, size: int) -> Job:

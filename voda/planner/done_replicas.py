@@ -97,5 +97,5 @@ def _renumbered(job: Job, indices: tuple[int, ...]) -> Job:
     order = {index: place for place, index in enumerate([*indices, *sorted(job.workers.keys() - {*indices})])}
     workers = {order[index]: node for index, node in job.workers.items()}
     size = len(indices)
-    spec = replace(job.spec, min_replicas=size, max_replicas=size, requested_replicas=size)
+    spec = replace(job.spec, min_replicas=size, max_replicas=size, requested_replicas=size, sizes=None)
     return replace(job, spec=spec, workers=workers)

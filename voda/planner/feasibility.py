@@ -81,7 +81,7 @@ def without_jobs(view: ClusterState, job_ids: Set[str]) -> ClusterState:
 
 
 def with_caps(view: ClusterState, caps: Mapping[str, int]) -> ClusterState:
-    """Return the view in which these jobs want no more than that: the rest is for others."""
+    """Return the view in which these jobs want no more than that, their minimum or more: the rest is for others."""
     if not caps:
         return view
     capped = {job_id: capped_job(view.jobs[job_id], size) for job_id, size in caps.items()}
@@ -89,9 +89,9 @@ def with_caps(view: ClusterState, caps: Mapping[str, int]) -> ClusterState:
 
 
 def capped_job(job: Job, size: int) -> Job:
-    """Return a job that wants so many workers at the most."""
-    spec = replace(job.spec, max_replicas=size, requested_replicas=min(job.spec.requested, size))
-    return replace(job, spec=spec)
+    """Return a job that wants so many workers at the most, which are its minimum or more."""
+    most, requested = job.spec.size_within(size), job.spec.size_within(min(job.spec.requested, size))
+    return replace(job, spec=replace(job.spec, max_replicas=most, requested_replicas=requested))
 
 
 def _no_easier_to_place(view: ClusterState, roomless: Set[str], placement: Placement) -> Set[str]:

@@ -82,6 +82,7 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
             min_replicas=spec.min_replicas + 1,
             max_replicas=spec.max_replicas + 1,
             requested_replicas=spec.requested + 1,
+            sizes=None if spec.sizes is None else spec.sizes.beyond(-1),
         )
         jobs[job_id] = replace(jobs[job_id], spec=more)
         home = going.get(job_id) or view.plan.launchers.get(job_id, "")

@@ -90,14 +90,15 @@ def _size_that_pays(
 
     Starts take `above` GPUs before those of the growth, and the newest of these before the others.
     """
-    had, gpus = len(view.plan.placement[job_id]), view.jobs[job_id].spec.gpus_per_replica
+    had, spec = len(view.plan.placement[job_id]), view.jobs[job_id].spec
+    gpus = spec.gpus_per_replica
     estimate, size, why = view.estimates.get(job_id, _UNKNOWN), wanted, None
     while size > had:
         lasts_s, as_new = view.surplus.lasts_s(above + (wanted - size) * gpus, now)
         if (unpaid := _unpaid(estimate, had, size, lasts_s)) is None:
             break
         why = why or unpaid
-        size = max(had, size - -(-as_new // gpus)) if as_new else had
+        size = max(had, spec.size_within(size - -(-as_new // gpus))) if as_new else had
     return None if why is None else (size, why)
 
 
@@ -152,10 +153,10 @@ def _growths_into_retries(
 
 
 def _is_settled(view: ClusterState, job_id: str) -> bool:
-    """Whether the job runs, has its minimum, and none of its planned nodes is lost."""
+    """Whether the job runs with its minimum, is to have one of its sizes, and none of its planned nodes is lost."""
     job = view.jobs[job_id]
     planned = view.plan.placement[job_id]
-    if min(len(planned), len(job.workers)) < job.spec.min_replicas:
+    if len(job.workers) < job.spec.min_replicas or job.spec.size_within(len(planned)) != len(planned):
         return False
     return all(node in view.nodes and view.nodes[node].usable_gpus > 0 for node in planned)
 
@@ -170,9 +171,8 @@ def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) 
     served: dict[str, int] = {}
     for job_id in sorted((job_id for job_id, size in wanted.items() if not size), key=rank):
         spec = view.jobs[job_id].spec
-        had = min(len(in_force.get(job_id, ())), spec.max_replicas)
-        size = min(max(had, spec.min_replicas), freed // spec.gpus_per_replica)
-        if size >= spec.min_replicas:
+        had = max(len(in_force.get(job_id, ())), spec.min_replicas)
+        if size := spec.size_within(min(had, freed // spec.gpus_per_replica)):
             served[job_id] = size
             freed -= size * spec.gpus_per_replica
     return served
@@ -189,19 +189,18 @@ def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) 
         for job_id in shrunk:
             if job_id in undone:
                 continue
-            gpus = view.jobs[job_id].spec.gpus_per_replica
-            lacking = _size_to_keep(view, job_id, wanted[job_id]) - wanted[job_id]
-            restored = min(lacking, freed // gpus)
+            spec, size = view.jobs[job_id].spec, wanted[job_id]
+            lacking = _size_to_keep(view, job_id, size) - size
+            restored = spec.size_within(size + min(lacking, freed // spec.gpus_per_replica)) - size
             if restored == lacking or (take_parts and restored):
-                undone[job_id] = wanted[job_id] + restored
-                freed -= restored * gpus
+                undone[job_id] = size + restored
+                freed -= restored * spec.gpus_per_replica
     return undone
 
 
 def _size_to_keep(view: ClusterState, job_id: str, size: int) -> int:
-    """Return the size in force, within the job's present bounds, unless the job is no slower at the new one."""
-    job = view.jobs[job_id]
-    before = min(len(view.plan.placement.get(job_id, ())), job.spec.max_replicas)
+    """Return the size in force, or the next lower one at which the job runs, unless it is no slower at the new one."""
+    before = view.jobs[job_id].spec.size_within(len(view.plan.placement.get(job_id, ())))
     speedup = view.estimates.get(job_id, _UNKNOWN).speedup
     is_no_slower = before < len(speedup) and speedup[size] >= speedup[before]
     return size if is_no_slower else before

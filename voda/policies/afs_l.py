@@ -3,7 +3,8 @@
 Hwang et al., NSDI 2021, Algorithm 1. Of two jobs without GPUs the shorter one wins. Otherwise the longer one, each
 at its own share, wins if its gain relative to the size it would have exceeds the shorter one's gain relative to
 the size it has. (The ancestor measures both lengths at one job's share.) A job without GPUs steps to its minimum
-at once; a step that does not fit is set aside for good. Every GPU is handed out, also where it gains nothing.
+at once, others to their next size, whose gain counts by the replica; a step that does not fit is set aside for good.
+Every GPU that makes a next size is handed out, also where it gains nothing.
 """
 
 import math
@@ -35,14 +36,14 @@ class AfsL:
         free = view.capacity_gpus
         while free and (top := tournament.champion()) is not None:
             spec, count, curve = specs[top], counts[top], curves[top]
-            step = 1 if count else spec.min_replicas
-            if (charge := step * spec.gpus_per_replica) > free:
+            size = spec.size_above(count)
+            if (charge := (size - count) * spec.gpus_per_replica) > free:
                 tournament.drop(top)
                 continue
             free -= charge
-            counts[top] = count = count + step
-            if count < spec.max_replicas:
-                tournament.raise_share(top, curve[count], curve[count + 1])
+            counts[top] = size
+            if further := spec.size_above(size):
+                tournament.raise_share(top, curve[size], curve[further], further - size)
             else:
                 tournament.drop(top)
         shares = Shares(free, {spec.job_id: count for spec, count in zip(specs, counts, strict=True)})
@@ -90,9 +91,9 @@ class Tournament:
             self._next = winner + 1
         return champions[-1] if champions else None
 
-    def raise_share(self, place: int, speedup: float, next_speedup: float) -> None:
-        """Give the champion a step: its speedup T(n) is this, and T(n + 1) would be that."""
-        gain = next_speedup - speedup
+    def raise_share(self, place: int, speedup: float, next_speedup: float, step: int = 1) -> None:
+        """Give the champion a step: its speedup T(n) is this, and T(n + step) would be that."""
+        gain = (next_speedup - speedup) / step
         self._set(
             place,
             length_s=self._remaining_s[place] / speedup if speedup > 0 else math.inf,

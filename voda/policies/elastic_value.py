@@ -4,7 +4,8 @@ It knows of a job its epochs, the speedup T(n) and the work left W that were lea
 time it has had, and its category. The rule, at each decision:
 
 1. Sizes. A job may have its minimum, powers of two within a node, whole nodes above, and what it has: these fit
-   together and leave no node torn. Up to 4 times the size asked for; 2 times until two sizes of its kind are measured.
+   together and leave no node torn. One that runs at some sizes only may have these. Up to 4 times the size asked for;
+   2 times until two sizes of its kind are measured.
 2. Line. Jobs stand in the order of W times the least (1 + 0.3 n) / T(n), the work left at a fixed price of GPUs.
 3. Value of work. A second of work less ends a job 1 / T(n) earlier and sets n / T(n) GPU seconds free, by which each
    job behind it in the line ends over the capacity C earlier. So it is worth v = min over n of (1 + q n) / T(n), with
@@ -33,6 +34,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Allocation
 from voda.domain.reasons.policies import ByValue, LessValue, PolicyCause
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import Shares, explained
 from voda.policies.toolkit.estimates import remaining_s, speedup
@@ -113,6 +115,8 @@ class _Prospect(Struct, frozen=True, kw_only=True, gc=False):
     serial: float
     """Above 0: it was not, and this is what does not scale (Amdahl's law)."""
     per_node: int
+    valid: JobSizes | None
+    """Where it does not run at all of them."""
     had: int
     left_s: float
     expected_s: float
@@ -202,10 +206,11 @@ def _prospect(view: ClusterState, job: Job, node: int, served: Mapping[str, floa
     ran_s = job.running_by(now)
     stretch = 1 + max(0.0, now - job.submitted_at - ran_s) / (ran_s + max(expected_s / asked, _LEAST_S))
     return _Prospect(
-        sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had),
+        sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had, spec.sizes),
         curve=curve,
         serial=serial,
         per_node=per_node,
+        valid=spec.sizes,
         had=had,
         left_s=left_s,
         expected_s=expected_s,
@@ -215,14 +220,18 @@ def _prospect(view: ClusterState, job: Job, node: int, served: Mapping[str, floa
 
 
 @lru_cache(maxsize=4096)
-def _sizes(least: int, most: int, each: int, had: int) -> Sequence[int]:
-    """Return the sizes that a job may have, ascending: `each` fill a node."""
+def _sizes(least: int, most: int, each: int, had: int, valid: JobSizes | None) -> Sequence[int]:
+    """Return the sizes that a job may have, ascending, of those at which it runs; `each` fill a node."""
     sizes = [least]
-    for n in range(least + 1, most + 1):
-        fits = n & (n - 1) == 0 if n < each else n % each == 0 and n >= _FINER * sizes[-1]
+    for n in range(least + 1, most + 1) if valid is None else valid:
+        if valid is None:
+            fits = n & (n - 1) == 0 if n < each else n % each == 0 and n >= _FINER * sizes[-1]
+        else:
+            fits = least < n <= most and (n <= each or n >= _FINER * sizes[-1])
         if fits:
             sizes.append(n)
-    return sorted({*sizes, had}) if had >= least else sizes
+    keeps = had >= least and (valid is None or had in valid)
+    return sorted({*sizes, had}) if keeps else sizes
 
 
 def _worth(offers: _Offers, weight: Floats, capacity: int) -> Floats:
@@ -302,6 +311,9 @@ class _Handout:
         each = np.array([prospect.per_node for prospect in offers.prospects])
         most = np.minimum(self.counts + self.free // offers.gpus[:, 0], offers.sizes[:, -1])
         sizes = np.where(most > each, most // each * each, most)
+        for row, prospect in enumerate(offers.prospects):
+            if prospect.valid is not None:
+                sizes[row] = prospect.valid.floor(int(sizes[row]))
         sizes = np.where(self.counts > 0, np.maximum(sizes, self.counts), offers.sizes[:, 0])[:, None]
         self._take_best(sizes, self._value(sizes, self._speeds(sizes)))
 

@@ -6,7 +6,8 @@ per step.
 
 A knapsack. P[k] is the best total on k GPUs left over; one choice after the other is added to it, all k at once:
 P'[k] = max over s of P[k - s * gpus] + worth[s]. Jobs with falling gains and equal GPUs per replica are one choice
-together, because their best s steps are simply the s highest gains; every other job is a choice of its own.
+together, because their best s steps are simply the s highest gains; every other job is a choice of its own, and one at
+whose end a job would have no size is worth minus infinity.
 Among equal sums, the jobs of the first choices get more: those with falling gains first, then by their order, and
 among equal gains the earlier job.
 """
@@ -101,12 +102,12 @@ def _steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]]) -> _
 
 
 def _choices(specs: Sequence[JobSpec], steps: _StepGains) -> list[_Choice]:
-    """Return the choices worth having: the joint ones, most steps first, then the jobs with rising gains."""
+    """Return the choices worth having: the joint ones, most steps first, then jobs with rising gains, or with sizes."""
     rises = (np.diff(steps.gains) > _NOISE) & (steps.owners[1:] == steps.owners[:-1])
-    is_rising = np.zeros(len(specs), dtype=bool)
-    is_rising[steps.owners[1:][rises]] = True
+    is_single = np.array([spec.sizes is not None for spec in specs], dtype=bool)
+    is_single[steps.owners[1:][rises]] = True
     gpus = np.array([spec.gpus_per_replica for spec in specs])
-    is_joint = ~is_rising[steps.owners] & (steps.gains > 0)
+    is_joint = ~is_single[steps.owners] & (steps.gains > 0)
     joint = [
         _joint(Gpus(size), steps.gains[mask], steps.owners[mask])
         for size in np.unique(gpus[steps.owners[is_joint]])
@@ -115,11 +116,19 @@ def _choices(specs: Sequence[JobSpec], steps: _StepGains) -> list[_Choice]:
     joint.sort(key=lambda choice: -len(choice.worth))
     bounds = np.searchsorted(steps.owners, np.arange(len(specs) + 1)).tolist()
     single = [
-        _Choice(Gpus(gpus[owner]), _summed(steps.gains[start:stop]), steps.owners[start:stop])
+        _Choice(Gpus(gpus[owner]), _worth_of_sizes(specs[owner], steps.gains[start:stop]), steps.owners[start:stop])
         for owner, (start, stop) in enumerate(pairwise(bounds))
-        if is_rising[owner]
+        if is_single[owner]
     ]
     return joint + single
+
+
+def _worth_of_sizes(spec: JobSpec, gains: Floats) -> Floats:
+    worth = _summed(gains)
+    if spec.sizes is not None:
+        numbers = range(spec.min_replicas, spec.max_replicas + 1)
+        worth[[number not in spec.sizes for number in numbers]] = -np.inf
+    return worth
 
 
 def _joint(gpus: Gpus, gains: Floats, owners: Ints) -> _Choice:
@@ -155,6 +164,8 @@ def _with(before: Floats, choice: _Choice, width: int) -> Floats:
     best = before.copy()
     candidate = np.empty_like(before)
     for count in range(1, min(len(choice.worth), (len(before) - 1) // width + 1)):
+        if choice.worth[count] == -np.inf:
+            continue
         reach = len(before) - count * width
         np.add(before[:reach], choice.worth[count], out=candidate[:reach])
         np.maximum(best[-reach:], candidate[:reach], out=best[-reach:])

@@ -9,11 +9,13 @@ import re
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Final
 
 from voda.domain.errors import InvalidInput
+from voda.domain.sizes import JobSizes
+from voda.domain.sizes.text import parse_sizes
 from voda.programs.interpreter import (
     FoundProgram,
     SoughtProgram,
@@ -37,12 +39,10 @@ from voda.text import seconds_of
 
 _OF_CHECKPOINTS: Final = (b"checkpoint", b"ckpt", b"voda_job_dir", b"resume", b"restore", b"load_state")
 """Words of scripts that go on where they were."""
-_WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _MEMORY: Final = re.compile(r"([0-9]{1,9})(Mi|Gi|Ti)B?")
 _MOST_MILLI: Final = 990
 _MILLI_PER_GPU: Final = 1_000
 _MOST_MEMORY_MIB: Final = 16 << 20
-_MOST_WORKERS: Final = 4_096
 _LONGEST_DEFAULT_NAME: Final = 40
 _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -56,7 +56,9 @@ class Program:
     name: str = field(default="", kw_only=True)
     """By default that of its script, with the first number that is free."""
     workers: str | int = field(default="", kw_only=True)
-    """Such as "2", or "1-4" for an elastic job."""
+    """Such as "2", or for an elastic job "1-4", "2-16:2" (steps) or "1,2,4,8"; with `deepspeed`, of its sizes."""
+    deepspeed: str = field(default="", kw_only=True)
+    """DeepSpeed's configuration, a file whose elastic section says at how many GPUs the program runs."""
     gpus_per_worker: int = field(default=1, kw_only=True)
     gpu_milli: int = field(default=0, kw_only=True)
     """A part of one GPU in place of whole ones: thousandths of its compute, a multiple of 10."""
@@ -112,18 +114,19 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
         raise InvalidInput(f'a program is a list of words, such as ["python", "train.py"], got {options.command!r:.80}')
     words = _runnable([str(word) for word in options.command])
     script = script_in_command(words)
-    least, most = worker_bounds(str(options.workers) or "1")
+    sizes = _sizes(options)
     choice = _choice(words, script, options)
     shown = program_in_command(words)
-    if choice.launcher == "plain" and most > 1 and not options.launcher:
+    if choice.launcher == "plain" and sizes.most > 1 and not options.launcher:
         raise InvalidInput(
-            f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
+            f"{shown} would run as a plain program, which has one worker, not {sizes.most}, because {choice.reason};"
             " --launcher mpirun or torchrun starts more"
         )
     found = _found(words, choice, options, caller)
     words = [*found.words]
     job = _job_of(options, shown, found, caller, choice.launcher)
-    _refuse_odd_share(options, most, choice.launcher)
+    job = replace(job, least=sizes.least, most=sizes.most, sizes=None if sizes.is_dense else sizes)
+    _refuse_odd_share(options, sizes.most, choice.launcher)
     _refuse_unrunnable(words, options)
     starter = PurePath(words[0]).name if launcher_in_command(words) else choice.launcher
     how = "as a plain program" if choice.launcher == "plain" else f"with {starter}"
@@ -136,7 +139,7 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
         warning=_not_on_path(words, choice.launcher, options)
         or without_library(found, _given(options))
         or _unusable_file(job.env_files)
-        or (_begins_again(script, shown, options) if least < most else ""),
+        or (_begins_again(script, shown, options) if job.least < job.most else ""),
         runs_with=found.python or found.file,
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
     )
@@ -145,13 +148,10 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
 def _job_of(
     options: Program, shown: str, found: FoundProgram, caller: Mapping[str, str] | None, launcher: Launcher
 ) -> ProgramJob:
-    least, most = worker_bounds(str(options.workers) or "1")
     return ProgramJob(
         name=options.name or _name_of(shown),
         words=found.words,
         launcher=launcher,
-        least=least,
-        most=most,
         gpus_per_worker=options.gpus_per_worker,
         gpu_milli=options.gpu_milli,
         gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
@@ -324,13 +324,21 @@ def _absence(file: Path) -> str:
     return "there is no such file here" + (f" (did you mean {close}?)" if (close := close_file(file)) else "")
 
 
-def worker_bounds(text: str) -> tuple[int, int]:
-    """Return the fewest and most workers of `2` or `1-4`; raises InvalidInput."""
-    match = _WORKERS.fullmatch(text)
-    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most <= _MOST_WORKERS:
-        raise InvalidInput(f"--workers: expected 1 to {_MOST_WORKERS:,}, such as 2 or 1-4, got {text[:40]!r}")
-    return least, most
+def _sizes(options: Program) -> JobSizes:
+    """Return the numbers of workers with which a program runs; raises InvalidInput."""
+    workers = str(options.workers)
+    if not options.deepspeed:
+        return parse_sizes(workers or "1", "--workers")
+    # Only where it is asked for: it is about one library.
+    from voda.programs.deepspeed import sizes_of_config
+
+    sizes = sizes_of_config(Path(options.deepspeed), options.gpus_per_worker)
+    if not workers:
+        return sizes
+    given = parse_sizes(workers, "--workers")
+    if not (both := JobSizes.of(size for size in given if size in sizes)).ranges:
+        raise InvalidInput(f"--workers: expected some of the sizes of {options.deepspeed}, {sizes}, got {workers[:40]}")
+    return both
 
 
 def _env_files(options: Program) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from voda.domain.errors import InvalidInput
+from voda.domain.sizes import JobSizes
 from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_words
 
 WORKING_DIR: Final = "voda.dev/working-dir"
@@ -46,6 +47,8 @@ class ProgramJob:
     least: int = 1
     """Workers."""
     most: int = 1
+    sizes: JobSizes | None = None
+    """At which it runs, of those from `least` to `most`; None: at each."""
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
     gpu_resource: str = NVIDIA
@@ -127,6 +130,8 @@ def _mpi_words(job: ProgramJob) -> list[str]:
         # Any image with MPI will do; `voda run` would need voda in it.
         return ["mpirun", *program]
     sizes = ["--min-np", str(job.least * _processes(job)), "--max-np", str(job.most * _processes(job))]
+    if job.sizes is not None:
+        sizes += ["--sizes", str(JobSizes.of(size * _processes(job) for size in job.sizes))]
     return ["voda", "run", *sizes, "--grace", str(_GRACE_S), "--host-discovery-script", _DISCOVERY, "--", *program]
 
 
@@ -157,6 +162,7 @@ def _elastic_policy(job: ProgramJob) -> dict[str, Any]:
 
 def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {"voda.dev/min-replicas": str(job.least), "voda.dev/max-replicas": str(job.most)}
+    sizes |= {"voda.dev/sizes": str(job.sizes)} if job.sizes is not None else {}
     files = {f"{ENV_FILE}{name}": path for name, path in job.env_files}
     launcher = {LAUNCHER: "plain"} if job.launcher == "plain" else {}
     interpreter = {INTERPRETER: job.interpreter} if job.interpreter else {}

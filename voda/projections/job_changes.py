@@ -369,15 +369,18 @@ def _unforced(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
 
 def _asks(spec: JobSpec) -> tuple[object, ...]:
     """Return what the answers of nodes to a job depend on; its priority is none of it."""
-    return *spec.asked_of_nodes, spec.min_replicas, spec.max_replicas, spec.requested
+    return *spec.asked_of_nodes, spec.min_replicas, spec.max_replicas, spec.requested, spec.sizes
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
     """Return the spec after the change: the request is clamped to the bounds; impossible bounds change nothing."""
     least = fact.min_replicas or spec.min_replicas
     most = fact.max_replicas or spec.max_replicas
-    if not 1 <= least <= most <= MOST_REPLICAS:
+    sizes = spec.sizes if fact.sizes is None else fact.sizes
+    is_possible = sizes is None or (least in sizes and most in sizes)
+    if not (1 <= least <= most <= MOST_REPLICAS and is_possible):
         return spec
+    requested = min(max(fact.requested_replicas or spec.requested, least), most)
     pool = fact.to_pool if fact.to_pool in spec.pools else None
     return replace(
         spec,
@@ -385,7 +388,8 @@ def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
         virtual_cluster=spec.pools[pool] if pool else spec.virtual_cluster,
         min_replicas=least,
         max_replicas=most,
-        requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
+        requested_replicas=requested if sizes is None else sizes.floor(requested),
+        sizes=None if sizes is None or sizes.is_dense else sizes,
         priority=spec.priority if fact.priority is None else fact.priority,
         epochs=spec.epochs if fact.epochs is None else fact.epochs,
         gpus_per_replica=spec.gpus_per_replica if fact.gpus_per_replica is None else fact.gpus_per_replica,

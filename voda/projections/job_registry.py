@@ -20,11 +20,10 @@ from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.message_pack import append, append_array, append_map
-from voda.projections.base import Projection
+from voda.projections.base import Projection, considered
 from voda.projections.job_changes import JobPatch
 from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
-from voda.projections.pool_changes import considered
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_BYTES: Final = 32 * 1024 * 1024
@@ -37,7 +36,7 @@ _ARRAY_OF_FOUR: Final = b"\x94"
 class JobRegistry(Projection):
     """All jobs, for the API and the CLI; it remembers `most_ended` ended ones, of `most_ended_bytes` in all."""
 
-    FORMAT: ClassVar[str] = "roster-8"
+    FORMAT: ClassVar[str] = "roster-9"
 
     def __init__(self, most_ended: int = _MOST_ENDED, most_ended_bytes: int = _MOST_ENDED_BYTES) -> None:
         self.changed_jobs: set[str] = set()

@@ -22,7 +22,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.message_pack import append, append_structs
 from voda.projections import pool_changes
-from voda.projections.base import Projection
+from voda.projections.base import Projection, considered
 from voda.projections.dependencies import Dependencies, LiveArray
 from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, new_job, refused_job, replanned_job
 from voda.projections.learning import Learning
@@ -330,7 +330,7 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
     pool_changes.note_placed(pool, fact, event.recorded_at)
     displaced_by = pool_changes.displacing(pool.plan.placement, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
-    for job_id in pool_changes.considered(fact, pool.undecided):
+    for job_id in considered(fact, pool.undecided):
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))

@@ -245,12 +245,6 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
         pool.service = {user: each.by(at, half_life_s) for user, each in pool.service.items()}
 
 
-def considered(fact: PlanAdopted, since: Mapping[str, int]) -> list[str]:
-    """Return the jobs that a plan considers of those that wait for that; `since` is job id -> position of its event."""
-    named = [job_id for job_id, position in since.items() if position <= fact.based_on]
-    return [job_id for job_id in named if job_id in fact.placed] if fact.only_starts else named
-
-
 def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
     """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
     for job_id in fact.released:

@@ -142,7 +142,8 @@ class Training:
         return max(EVERY_S, SHARE * self.epoch_s)
 
     def _time_epoch(self) -> None:
-        can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done
+        size, sizes = len(self.workers), self.spec.sizes
+        can_train = size >= self.spec.min_replicas and (sizes is None or size in sizes) and not self.is_done
         self.epoch_s = self.profile.epoch_s(self.epoch, self._per_node()) if can_train else math.inf
         self.turn += 1
 

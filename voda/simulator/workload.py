@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.sizes import JobSizes
 
 
 class Costs(Struct, frozen=True, kw_only=True):
@@ -68,6 +71,25 @@ class Workload(Struct, frozen=True, kw_only=True):
     """What of its source is no part of it, for people: one sentence each."""
     begins_at: float = 1_609_459_200.0
     """Instant of submitted_s == 0; seconds since the Unix epoch."""
+
+
+def at_sizes(workload: Workload, sizes: JobSizes) -> Workload:
+    """Return the workload of jobs that run at these sizes alone, of those within the bounds of each.
+
+    A job requests the largest of them that is no more than it did, else its least. InvalidInput: one has none.
+    """
+    arrivals = tuple([replace(arrival, spec=_spec_at(arrival.spec, sizes)) for arrival in workload.arrivals])
+    return replace(workload, arrivals=arrivals)
+
+
+def _spec_at(spec: JobSpec, sizes: JobSizes) -> JobSpec:
+    least, most = sizes.above(spec.min_replicas - 1), sizes.floor(spec.max_replicas)
+    if not 0 < least <= most:
+        raise InvalidInput(
+            f"sizes {sizes}: none is between {spec.min_replicas} and {spec.max_replicas}, as job {spec.job_id} asks"
+        )
+    requested = max(least, sizes.floor(spec.requested))
+    return replace(spec, sizes=sizes, min_replicas=least, max_replicas=most, requested_replicas=requested)
 
 
 class SpeedupProfile(Struct, frozen=True, kw_only=True):

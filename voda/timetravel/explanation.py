@@ -4,7 +4,9 @@ Rule: pure; the reason is that of the plan in force, as everywhere; what a decis
 with its own.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +23,7 @@ from voda.planner.sharing import part_of
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.sharing import lacking_memory, largest_gpu_mib
-from voda.text import counted
+from voda.text import counted, number_are
 
 CAUSE = "explain"
 _MOST_PAYERS = 3
@@ -156,7 +158,7 @@ def explain_live(
         shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.gpus_per_replica else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, decide=decide))
         if waits and (job_id not in held or job.is_halted)
-        else (),
+        else tuple(_binding_size(state, job.spec, plan)),
     )
 
 
@@ -284,13 +286,23 @@ def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
 
 def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, decide: Decide) -> int:
     """Return the largest smaller request with which the job would start now; 0 where there is none."""
+    smaller = range(1, spec.requested) if spec.sizes is None else [*takewhile(spec.requested.__gt__, spec.sizes)]
+
+    def starts(size: int) -> bool:
+        return _starts(state, _with_request(spec, size), at, policy=policy, decide=decide)
+
     # By bisection: a job that does not start with a small request starts with no larger one, but for rare ties.
-    low, high = 0, spec.requested - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = _starts(state, _with_request(spec, middle), at, policy=policy, decide=decide)
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low if low and _starts(state, _with_request(spec, low), at, policy=policy, decide=decide) else 0
+    found = bisect_left(smaller, True, key=lambda size: not starts(size))
+    return smaller[found - 1] if found else 0
+
+
+def _binding_size(state: ClusterState, spec: JobSpec, plan: Plan) -> Iterator[str]:
+    """Yield that a job has no more as it does not run with so many workers as would fit, where that is so."""
+    size = len(plan.placement.get(spec.job_id, ()))
+    further = spec.size_above(size) if size and spec.sizes is not None else 0
+    free, needs = sum(state.free_gpus(plan.placement).values()), (further - size) * spec.gpus_per_replica
+    if further and spec.gpus_per_replica <= free < needs:
+        yield f"its next size is {further}: that takes {needs} GPUs more, and {number_are(free)} free"
 
 
 def _with_request(spec: JobSpec, size: int) -> JobSpec:

@@ -71,6 +71,7 @@ class ExplanationView(View, frozen=True, kw_only=True):
     min_replicas: int
     max_replicas: int
     requested_replicas: int
+    sizes: Annotated[str, Meta(description="As of the job: all at which it runs.")] = ""
     gpus_per_replica: int
     policy: str
     placer: str

@@ -110,6 +110,7 @@ class JobView(View, frozen=True, kw_only=True):
     min_replicas: int
     max_replicas: int
     requested_replicas: int
+    sizes: Annotated[str, Meta(description="All at which it runs, such as 1,2,4,8; empty: all from min to max.")] = ""
     gpus_per_replica: int
     share: Annotated[
         GpuShareView | None, Meta(description="The part of one GPU that it gets, which then has no whole GPU.")

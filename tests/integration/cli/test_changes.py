@@ -224,7 +224,9 @@ def test_scale_takes_the_workers_as_submit_does(server: Server) -> None:
     )
     assert server.voda("scale", "digits", "--workers", "1").stdout.startswith("digits: min 2 -> 1, max 3 -> 1")
     for text in ("4-1", "0", "-2", "two", "1-", ""):
-        with pytest.raises(InvalidInput, match=rf"^--workers: expected 1 to 4,096, such as 2 or 1-4, got '{text}'$"):
+        with pytest.raises(
+            InvalidInput, match=rf"^--workers: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8, got '{text}'$"
+        ):
             server.voda("scale", "digits", f"--workers={text}")
     with pytest.raises(InvalidInput, match=r"^--workers is both --min and --max: give it, or them$"):
         server.voda("scale", "digits", "--workers", "2", "--max", "3")
@@ -235,10 +237,23 @@ def test_scale_takes_a_bare_size_for_the_workers(server: Server) -> None:
     assert server.voda("scale", "digits", "3").stdout == "digits: min 2 -> 3, replicas 2 -> 3\n"
     with pytest.raises(InvalidInput, match=r"^2 and --workers 3 both say how many workers: give one of them$"):
         server.voda("scale", "digits", "2", "--workers", "3")
-    with pytest.raises(InvalidInput, match=r"expected 1 to 4,096, such as 2 or 1-4, got 'two'$"):
+    with pytest.raises(InvalidInput, match=r"expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8, got 'two'$"):
         server.voda("scale", "digits", "two")
     with pytest.raises(InvalidInput, match=r"^nothing to change: give the workers \(2 or 1-4\), --min"):
         server.voda("scale", "digits")
+
+
+def test_scale_to_sizes_has_the_job_keep_to_them_and_says_which_they_are(server: Server) -> None:
+    assert server.voda("scale", "digits", "1,2,4").stdout == "digits: sizes all -> 1,2,4\n"
+    described = " ".join(server.voda("describe", "digits").stdout.split())
+    assert "(minimum 1, maximum 4, sizes 1,2,4, requested 1)" in described
+    for size in ("3", "1-3"):
+        with pytest.raises(
+            InvalidInput, match=r"^--workers: job digits runs with 1,2,4 workers: expected one of these sizes, got 3$"
+        ):
+            server.voda("scale", "digits", size)
+    assert server.voda("scale", "digits", "2-4").stdout == "digits: min 1 -> 2, replicas 1 -> 2\n"
+    assert server.voda("scale", "digits", "2-6:1").stdout == "digits: max 4 -> 6, sizes 1,2,4 -> all\n"
 
 
 def test_resume_of_a_job_that_ran_says_that_it_begins_again_without_a_checkpoint(server: Server) -> None:

@@ -1,5 +1,6 @@
 """Programs that are submitted without a manifest, against the real API."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,60 @@ def test_program_that_begins_once_begins_with_the_least_and_keeps_it(empty: Serv
     assert "once its program has begun, it is not stopped for others, resized or begun again" in described
     refused = empty.voda("submit", "--restartable", "no", "--", "python", "train.py", exit_code=2)
     assert "'--restartable': expected one of never, always, got 'no'" in " ".join(refused.stderr.split())
+
+
+SECTION = {"enabled": True, "version": 0.1, "max_train_batch_size": 16, "micro_batch_sizes": [2, 4]}
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_program_with_a_configuration_of_deepspeed_runs_at_its_sizes(empty: Server, folder: Path) -> None:
+    (folder / "ds.json").write_text(json.dumps({"elasticity": SECTION}))
+    told = empty.voda("submit", "--deepspeed", "ds.json", "--gpus-per-worker", "2", "--", "python", "train.py")
+    assert told.stdout == "train submitted: 1,2,4 workers of 2 GPUs\n"
+    assert "voda: DeepSpeed 0.19.8 and later refuse the elastic section: the program needs 0.19.7 or an older one" in (
+        told.stderr.splitlines()
+    )
+    job = msgspec.json.decode(empty.voda("get", "train", "-o", "json").stdout)
+    assert (job["min_replicas"], job["max_replicas"], job["sizes"]) == (1, 4, "1,2,4")
+    some = ["submit", "--name", "some", "--deepspeed", "ds.json", "--workers", "2-8", "-o", "json"]
+    job = msgspec.json.decode(empty.voda(*some, "--", "python", "train.py").stdout)["job"]
+    assert (job["min_replicas"], job["max_replicas"], job["sizes"]) == (2, 8, "2,4,8")
+    (folder / "job.yaml").write_text(empty.voda("submit", "--print", "--workers", "2", "--", "train.py").stdout)
+    edited = yaml.safe_load((folder / "job.yaml").read_text())
+    for bound in ("min", "max"):
+        del edited["metadata"]["annotations"][f"voda.dev/{bound}-replicas"]
+    (folder / "job.yaml").write_text(yaml.safe_dump(edited))
+    of_manifest = ["submit", "job.yaml", "--name", "third", "--deepspeed", "ds.json", "-o", "json"]
+    assert msgspec.json.decode(empty.voda(*of_manifest).stdout)["job"]["sizes"] == "1,2,4,8"
+
+
+@pytest.mark.usefixtures("torchrun")
+@pytest.mark.parametrize(
+    ("section", "workers", "sentence"),
+    [
+        ({**SECTION, "version": 0.2}, "", "elasticity.version: expected 0.1, the one that counts GPUs alone, got 0.2"),
+        (None, "", "expected DeepSpeed's configuration with a section elasticity, got none"),
+        (SECTION, "3", "--workers: expected some of the sizes of ds.json, 1,2,4,8, got 3"),
+    ],
+)
+def test_configuration_of_deepspeed_without_sizes_is_refused(
+    section: object, workers: str, sentence: str, empty: Server, folder: Path
+) -> None:
+    (folder / "ds.json").write_text(json.dumps({"elasticity": section}))
+    words = ["--workers", workers] if workers else []
+    with pytest.raises(InvalidInput) as refused:
+        empty.voda("submit", "--deepspeed", "ds.json", *words, "--", "python", "train.py")
+    assert str(refused.value).removeprefix("ds.json: ") == sentence
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_mpi_program_that_runs_at_some_sizes_is_kept_at_them_by_its_launcher(empty: Server) -> None:
+    command = ["--workers", "1,2,4", "--gpus-per-worker", "2", "--launcher", "mpirun", "--", "python", "train.py"]
+    printed = yaml.safe_load(empty.voda("submit", "--print", *command).stdout)
+    [launcher] = printed["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    words = launcher["command"]
+    assert words[2:8] == ["--min-np", "2", "--max-np", "8", "--sizes", "2,4,8"]
+    assert printed["metadata"]["annotations"]["voda.dev/sizes"] == "1,2,4"
 
 
 @pytest.mark.usefixtures("torchrun")
@@ -112,7 +167,10 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--print", "job.yaml"], "--print is for a program after --"),
         (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
         (["--workers", "4", "--", "python", "plain_fit.py"], "has one worker, not 4, because it imports no library"),
-        (["--workers", "4-1", "--", "python", "train.py"], "--workers: expected 1 to 4,096, such as 2 or 1-4"),
+        (
+            ["--workers", "4-1", "--", "python", "train.py"],
+            "--workers: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8",
+        ),
         (
             ["--time", "4x", "--", "python", "train.py"],
             "--time: expected a span with its unit: 30d, 12h, 90m, 30s or 1d12h",

@@ -3,14 +3,20 @@
 import pytest
 
 from tests.builders import a_spec
+from tests.manifests import an_mpi_job
 from tests.service import a_backend
 from voda.api.backend import Backend
 from voda.application.change_job import JobPatch, change, changed_spec
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import GpuRequest, Gpus
+from voda.domain.job import validated
+from voda.domain.sizes import JobSizes
+from voda.events.event_text import job_change_text
+from voda.events.types import JobChanged
 from voda.programs.launchers import Launcher
 from voda.programs.program_manifest import ProgramJob, program_manifest
+from voda.projections.job_changes import respecified
 from voda.projections.job_record import JobRecord
 
 ANN = Caller(user="ann", role="user")
@@ -44,6 +50,59 @@ async def test_change_when_a_launcher_starts_the_program_has_more_workers(launch
         record = await submitted(backend, launcher)
         await change(backend.journal, record, JobPatch(max_replicas=4), ANN)
         assert record.spec.max_replicas == 4
+
+
+POWERS = a_spec(max_replicas=8, sizes=JobSizes.of([1, 2, 4, 8]))
+
+
+@pytest.mark.parametrize(
+    ("patch", "sentence"),
+    [
+        (JobPatch(max_replicas=6), "max_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 6"),
+        (JobPatch(min_replicas=3), "min_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 3"),
+        (
+            JobPatch(requested_replicas=5),
+            "requested_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 5",
+        ),
+        (JobPatch(sizes="1,4,2"), "sizes: expected sizes in ascending order, each once, got 2 after 4"),
+        (
+            JobPatch(sizes="2,4", min_replicas=1),
+            "min_replicas: job a runs with 2,4 workers: expected one of these sizes, got 1",
+        ),
+    ],
+)
+def test_change_when_a_job_does_not_run_with_so_many_workers_says_with_which(patch: JobPatch, sentence: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        changed_spec(POWERS, patch)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("patch", "least", "requested", "most", "sizes"),
+    [
+        (JobPatch(min_replicas=2, max_replicas=4), 2, 2, 4, "1,2,4,8"),
+        (JobPatch(sizes="3-9:3"), 3, 3, 9, "3-9:3"),
+        (JobPatch(sizes="2-12:2", max_replicas=8, requested_replicas=6), 2, 6, 8, "2-12:2"),
+        (JobPatch(sizes="2-6"), 2, 2, 6, None),
+    ],
+)
+async def test_change_of_sizes_when_recorded_is_what_the_log_says(
+    patch: JobPatch, least: int, requested: int, most: int, sizes: str | None
+) -> None:
+    async with a_backend(nodes={}) as backend:
+        manifest = an_mpi_job(replicas=1, annotations={"voda.dev/sizes": "1,2,4,8"})
+        record = (await backend.submits.submit(manifest, ANN)).record
+        changed = await change(backend.journal, record, patch, ANN)
+        spec = changed.spec
+        assert (spec.min_replicas, spec.requested, spec.max_replicas) == (least, requested, most)
+        assert (None if spec.sizes is None else str(spec.sizes)) == sizes
+        assert validated(spec) == spec
+
+
+def test_change_when_the_job_has_other_sizes_by_then_changes_nothing() -> None:
+    fact = JobChanged(job_id="a", max_replicas=6)
+    assert respecified(POWERS, fact) == POWERS
+    assert job_change_text(JobChanged(job_id="a", sizes=POWERS.sizes)) == "sizes = 1,2,4,8"
 
 
 def test_change_when_a_job_with_a_part_of_a_gpu_would_have_more_workers_is_refused() -> None:

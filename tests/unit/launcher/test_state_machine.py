@@ -2,6 +2,7 @@
 
 import pytest
 
+from voda.domain.sizes import JobSizes
 from voda.launcher.hosts import Layout
 from voda.launcher.state_machine import (
     EXIT_STOPPED,
@@ -74,6 +75,16 @@ def test_program_when_no_most_is_told_grows_onto_all_the_slots_there_are() -> No
     story = a_running_story(Rules(min_np=2), a=2)
     assert story.after(1, hosts(a=2, b=6)) == [Signal()]
     assert story.after(1, ProgramExited(0)) == [Start(Layout(slots={"a": 2, "b": 6}))]
+
+
+def test_program_when_it_runs_at_some_sizes_only_has_one_of_them() -> None:
+    rules = Rules(min_np=2, sizes=JobSizes.of([2, 4, 8]))
+    story = a_running_story(rules, a=2)
+    assert story.after(1, hosts(a=2, b=1)) == []
+    assert story.after(1, hosts(a=2, b=5)) == [Signal()]
+    assert story.after(1, ProgramExited(0)) == [Start(Layout(slots={"a": 2, "b": 2}))]
+    assert story.after(1, hosts(a=1)) == [Signal()]
+    assert story.after(1, ProgramExited(0)) == []
 
 
 def test_program_when_hosts_stay_is_left_alone() -> None:

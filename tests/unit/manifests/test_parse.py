@@ -376,3 +376,46 @@ def test_kind_when_it_is_almost_one_is_told_which() -> None:
 def test_kind_when_it_is_another_one_is_not_told_as_mistyped() -> None:
     with pytest.raises(InvalidField, match=r"got 'TFJob'$"):
         parse({**a_torch_job(), "kind": "TFJob"})
+
+
+POWERS = {"voda.dev/sizes": "1,2,4,8"}
+
+
+@pytest.mark.parametrize("manifest", [an_mpi_job, a_torch_job])
+@pytest.mark.parametrize(
+    ("annotations", "expected", "shown"),
+    [
+        (POWERS, (1, 2, 8), "1,2,4,8"),
+        ({**POWERS, "voda.dev/max-replicas": "4"}, (1, 2, 4), "1,2,4,8"),
+        ({**POWERS, "voda.dev/min-replicas": "4"}, (4, 4, 8), "1,2,4,8"),
+        ({"voda.dev/sizes": "3-5"}, (3, 3, 5), "None"),
+    ],
+)
+def test_job_when_an_annotation_says_its_sizes_has_these(
+    manifest: Any, annotations: dict[str, str], expected: tuple[int, int, int], shown: str
+) -> None:
+    document = manifest(replicas=3 if "3-5" not in annotations["voda.dev/sizes"] else 1, annotations=annotations)
+    assert sizes(document) == expected
+    assert str(spec_of(document).sizes) == shown
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
+    [
+        ({"voda.dev/sizes": ""}, "sizes]: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8, got ''"),
+        ({"voda.dev/sizes": "2-9:4"}, "sizes]: steps of 4 from 2 do not reach 9: expected 2-6:4 or 2-10:4, got 2-9:4"),
+        (
+            {**POWERS, "voda.dev/min-replicas": "3"},
+            "min-replicas]: expected one of the sizes in metadata.annotations[voda.dev/sizes], 1,2,4,8, got 3",
+        ),
+        (
+            {**POWERS, "voda.dev/min-replicas": "4", "voda.dev/max-replicas": "2"},
+            "max-replicas]: expected no less than 4, which metadata.annotations[voda.dev/min-replicas] asks for at"
+            " least, got 2",
+        ),
+    ],
+)
+def test_job_when_its_sizes_are_none_is_refused_in_one_sentence(annotations: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        parse(an_mpi_job(replicas=1, annotations=annotations))
+    assert str(refused.value) == f"metadata.annotations[voda.dev/{sentence}"

@@ -38,7 +38,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.unused_gpus import overdue, overdue_at, retry_at
+from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import POLICIES
 from voda.projections.live import Live
 

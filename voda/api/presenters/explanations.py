@@ -19,6 +19,7 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
         next_message=job_text(explanation.next_reason),
         gpu=part_text(explanation.gpu) if explanation.gpu is not None else "",
         requested_replicas=spec.requested,
+        sizes="" if spec.sizes is None else str(spec.sizes),
         share=share_of(spec),
         shortage=view_of(ShortageView, shortage) if shortage else None,
         expected_start_at=expected_start_at,

@@ -66,6 +66,7 @@ def job_of(
         name=spec.name or spec.job_id,
         pools=tuple(spec.pools),
         requested_replicas=spec.requested,
+        sizes="" if spec.sizes is None else str(spec.sizes),
         share=share_of(spec),
         planned_replicas=len(record.planned),
         reason=record.present_reason,

@@ -80,7 +80,8 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     yield f"at position {job.position}, {when(job.at)}; {decided_by}"
     yield (
         f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
-        f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
+        f" minimum {job.min_replicas}, maximum {job.max_replicas}{f', sizes {job.sizes}' if job.sizes else ''},"
+        f" requested {job.requested_replicas}"
     )
     if job.gpu:
         yield f"GPU: {job.gpu}"

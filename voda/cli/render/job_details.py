@@ -201,9 +201,9 @@ def _size(job: JobView) -> str:
     planned = ""
     if job.planned_replicas != job.replicas and not has_ended(job):
         planned = f"; the plan gives it {job.planned_replicas}"
-    return (
-        f"{has} (minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}){planned}"
-    )
+    sizes = f", sizes {job.sizes}" if job.sizes else ""
+    bounds = f"minimum {job.min_replicas}, maximum {job.max_replicas}{sizes}, requested {job.requested_replicas}"
+    return f"{has} ({bounds}){planned}"
 
 
 def _progress(job: JobView, at: datetime) -> str:

@@ -146,7 +146,8 @@ def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
 def _text(done: SubmissionView, *, was_known: bool, is_program: bool) -> str:
     job = done.job
     noun = "worker" if is_program else "replica"
-    size = f"{job.min_replicas} to {job.max_replicas} {noun}s" if job.max_replicas > job.min_replicas else ""
+    sizes = job.sizes or f"{job.min_replicas} to {job.max_replicas}"
+    size = f"{sizes} {noun}s" if job.max_replicas > job.min_replicas else ""
     size = size or counted(job.max_replicas, noun)
     if not job.is_restartable and job.max_replicas > job.min_replicas:
         size = f"{size} (not restartable: it begins with {job.requested_replicas}, and keeps that)"

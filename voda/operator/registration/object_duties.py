@@ -133,7 +133,7 @@ class SpecAnnotations:
         body = {"metadata": metadata, **({"spec": {"elasticPolicy": bounds}} if is_restored else {})}
         await self.objects.api.patch(path, body, JobObject)
 
-    async def _record(self, record: JobRecord, fields: Mapping[str, int]) -> None:
+    async def _record(self, record: JobRecord, fields: Mapping[str, int | str]) -> None:
         # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
         change = msgspec.convert(fields, JobPatch)
         if fields:

@@ -66,7 +66,7 @@ def _stands(view: ClusterState, in_force: Placement) -> bool:
     """Return whether all of the plan in force may go on."""
     sizes = {job_id: len(nodes) for job_id, nodes in in_force.items()}
     specs = {job_id: view.jobs[job_id].spec for job_id in sizes}
-    if any(not specs[job_id].min_replicas <= size <= specs[job_id].max_replicas for job_id, size in sizes.items()):
+    if any(specs[job_id].size_within(size) != size for job_id, size in sizes.items()):
         return False
     return carry_over(view, sizes).whole == in_force
 

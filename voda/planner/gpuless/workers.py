@@ -58,12 +58,13 @@ def place_without_gpus(
 
     for job_id in sorted((job_id for job_id, job in jobs.items() if not job.is_canceling), key=turn):
         job, had = jobs[job_id], planned.get(job_id, ())
-        nodes = room.place(job, had)
-        if len(nodes) < job.spec.min_replicas:
-            room.leave(job, nodes)
-            yield job_id, (), _waits(view, room.refusing(job), len(nodes))
+        found = room.place(job, had)
+        size = job.spec.size_within(len(found))
+        room.leave(job, found[size:])
+        if not size:
+            yield job_id, (), _waits(view, room.refusing(job), len(found))
         else:
-            yield job_id, nodes, _reason(job, len(nodes), len(had))
+            yield job_id, found[:size], _reason(job, size, len(had))
 
 
 class _Room:
@@ -90,7 +91,7 @@ class _Room:
 
     def place(self, job: Job, had: tuple[str, ...]) -> tuple[str, ...]:
         """Return where the job's workers are to be, as many as there is room for."""
-        size = min(max(job.spec.requested, job.spec.min_replicas), job.spec.max_replicas)
+        size = job.spec.size_within(max(job.spec.requested, job.spec.min_replicas))
         own, aside, chosen = Counter[str](), list[tuple[int, str]](), list[str]()
         for index in range(size):
             before, planned = job.workers.get(index, ""), had[index] if index < len(had) else ""

@@ -76,8 +76,9 @@ def _leave_closed_nodes(draft: CellDraft) -> None:
         if not any(worker.cells.node in closed for worker in members):
             continue
         _drop_moved(draft, job_id, closed)
-        if draft.size(job_id) < min(len(members), draft.view.jobs[job_id].spec.min_replicas):
-            for worker in draft.workers[job_id]:
+        spec = draft.view.jobs[job_id].spec
+        if (size := spec.size_within(draft.size(job_id))) or len(members) >= spec.min_replicas:
+            for worker in numbered(draft, job_id)[size:]:
                 draft.drop(worker)
 
 

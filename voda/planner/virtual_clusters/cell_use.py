@@ -28,8 +28,9 @@ def guaranteed_workers(state: ClusterState) -> Mapping[str, int]:
     shares = _stand_ins(state)
     draft = recover(shares.candidates.view)
     counts = {job_id: len(draft.guaranteed(job_id)) for job_id in draft.workers}
-    # The minimum is one gang: the next plan guarantees all of it or nothing.
-    sure = {job_id: count for job_id, count in counts.items() if count >= draft.view.jobs[job_id].spec.min_replicas}
+    # A size is one gang: the next plan guarantees all of it or nothing.
+    jobs = draft.view.jobs
+    sure = {name: size for name, count in counts.items() if (size := jobs[name].spec.size_within(count))}
     return shares.by_job(sure, owned=True)
 
 

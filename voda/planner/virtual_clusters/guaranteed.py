@@ -98,8 +98,7 @@ class _Quota:
             for job_id in sorted(lacking, key=rank):
                 tried.add(job_id)
                 if not _reach(self.draft, jobs[job_id], wanted[job_id], self.losses):
-                    size = len(parts[job_id][0])
-                    short[job_id] = size if size >= jobs[job_id].spec.min_replicas else 0
+                    short[job_id] = jobs[job_id].spec.size_within(len(parts[job_id][0]))
         return short
 
     def _healthy_leafs(self) -> int:
@@ -159,9 +158,9 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
 
 
 def _all_or_nothing(draft: CellDraft, job_ids: Set[str]) -> None:
-    """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
+    """End the guarantee of a part of a size: it would keep cells from a gang that can have them whole."""
     jobs, parts = draft.view.jobs, draft.parts
     for job_id in sorted((draft.jobs.partial | draft.touched) & job_ids):
-        if len(parts[job_id][0]) < jobs[job_id].spec.min_replicas:
-            for worker in parts[job_id][0]:
-                draft.release_guarantee(worker)
+        sure = parts[job_id][0]
+        for worker in sure[jobs[job_id].spec.size_within(len(sure)) :]:
+            draft.release_guarantee(worker)

@@ -1,8 +1,8 @@
 """The opportunistic part of a plan: the pool's policy shares all idle cells, whoever is owed them, among all jobs.
 
-Rules: a job that has its guaranteed workers asks for more, one by one; another asks for its minimum as one gang; one in
-a pinned cell, or that is not restartable, asks for nothing. Priorities count inside of virtual clusters only. A growth
-that does not pay is left out, as in every pool. What finds no cells is offered to others.
+Rules: a job that has its guaranteed workers asks for more, up to one of its sizes; another asks for its minimum as one
+gang; one in a pinned cell, or that is not restartable, asks for nothing. Priorities count inside of virtual clusters
+only. A growth that does not pay is left out, as in every pool. What finds no cells is offered to others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,8 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     # The others have no workers within their quota but guaranteed ones.
     served, uneven = draft.jobs.sure.copy(), other_keys(draft.jobs.sure, quotas)
     for job_id in draft.touched.union([job_id for job_id in uneven if job_id in draft.jobs.lent]):
-        served[job_id] = max(len(parts[job_id][0]), min(quotas.get(job_id, 0), len(workers.get(job_id, ()))))
+        lent = draft.view.jobs[job_id].spec.size_within(min(quotas.get(job_id, 0), len(workers.get(job_id, ()))))
+        served[job_id] = max(len(parts[job_id][0]), lent)
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -152,15 +153,20 @@ def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | 
     spec = job.spec
     if spec.pinned_cell or not spec.is_restartable:
         return None
-    most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
-    least = 1 if served else spec.min_replicas
-    if most - served < least:
+    most = spec.max_replicas if cap is None else spec.size_within(cap)
+    least = spec.size_above(served) - served
+    if not 0 < least <= most - served:
         return None
     if not served and most == spec.max_replicas and spec.priority == priority:
         return job
     requested = min(max(spec.requested - served, least), most - served)
     changed = replace(
-        spec, min_replicas=least, max_replicas=most - served, requested_replicas=requested, priority=priority
+        spec,
+        min_replicas=least,
+        max_replicas=most - served,
+        requested_replicas=requested,
+        sizes=None if spec.sizes is None else spec.sizes.beyond(served),
+        priority=priority,
     )
     return replace(job, spec=changed)
 
@@ -209,7 +215,7 @@ def _to_go(draft: CellDraft, job_id: str, target: int) -> list[PlannedWorker]:
 
 
 def _grow(draft: CellDraft, job: Job, target: int) -> bool:
-    """Give a job idle cells up to its target; return whether it has so many. It has its minimum, or nothing."""
+    """Give a job idle cells up to its target; return whether it has so many. It has one of its sizes, or nothing."""
     job_id = job.spec.job_id
     while draft.size(job_id) < target and draft.restore(job) is not None:
         pass
@@ -223,4 +229,6 @@ def _grow(draft: CellDraft, job: Job, target: int) -> bool:
         return True
     while missing > 0 and draft.place(job, 1, is_guaranteed=False) is not None:
         missing -= 1
+    for worker in _to_go(draft, job_id, job.spec.size_within(draft.size(job_id))):
+        draft.drop(worker)
     return missing <= 0

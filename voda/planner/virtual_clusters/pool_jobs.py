@@ -124,7 +124,7 @@ class PoolJobs:
     lent_gpus: dict[str, int] = field(default_factory=dict)
     """The same jobs -> GPUs of these workers."""
     partial: set[str] = field(default_factory=set)
-    """Jobs of which a part of the minimum is guaranteed."""
+    """Jobs of which a part of a size is guaranteed."""
     refusing: set[str] = field(default_factory=set)
     """Jobs that some node refuses."""
     rests: Rests = field(default_factory=Rests)
@@ -150,7 +150,7 @@ class PoolJobs:
             self.lent.pop(job_id, None)
             self.lent_gpus.pop(job_id, None)
         for those, is_one in (
-            (self.partial, 0 < sure < spec.min_replicas),
+            (self.partial, spec.size_within(sure) != sure),
             (self.refusing, bool(job.refusals)),
         ):
             (those.add if is_one else those.discard)(job_id)

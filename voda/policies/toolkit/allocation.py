@@ -1,7 +1,8 @@
 """Ways to hand out GPUs (first come first served, round robin, by gain), and why each job gets what it gets.
 
-Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit; every number in a reason
-is one the decision was made with.
+Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit, nor a size at which it
+does not run: a step leads to the next one (`JobSpec.size_above`), and where it does not fit, what is left is for the
+steps of others. Every number in a reason is one the decision was made with.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +53,10 @@ def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) 
 
 
 def spread(jobs: Iterable[Job], shares: Shares) -> None:
-    """Give what is left to the jobs that have a share, one replica at a time, round robin, up to their maximum."""
+    """Give what is left to the jobs that have a share, one replica at a time, round robin, up to their maximum.
+
+    A job whose next size is several replicas away has it in the round in which it would have got the last of them.
+    """
     replicas = shares.replicas
     growing = [job.spec for job in jobs if replicas[job.spec.job_id]] if shares.free else []
     wanted = total([(spec.max_replicas - replicas[spec.job_id]) * spec.gpus_per_replica for spec in growing])
@@ -60,6 +64,9 @@ def spread(jobs: Iterable[Job], shares: Shares) -> None:
         # In the end all have their maximum.
         replicas.update({spec.job_id: spec.max_replicas for spec in growing})
         shares.free -= wanted
+        return
+    if any(spec.sizes is not None for spec in growing):
+        _spread_by_size(growing, shares)
         return
     while growing := [
         spec for spec in growing if spec.gpus_per_replica <= shares.free and replicas[spec.job_id] < spec.max_replicas
@@ -75,6 +82,27 @@ def spread(jobs: Iterable[Job], shares: Shares) -> None:
         shares.free -= rounds * charge
 
 
+def _spread_by_size(growing: Sequence[JobSpec], shares: Shares) -> None:
+    replicas = shares.replicas
+    least = [replicas[spec.job_id] for spec in growing]
+    heap = [
+        (size - least[rank], rank, size) for rank, spec in enumerate(growing) if (size := spec.size_above(least[rank]))
+    ]
+    heapify(heap)
+    while heap and shares.free:
+        _, rank, size = heap[0]
+        spec = growing[rank]
+        if (charge := (size - replicas[spec.job_id]) * spec.gpus_per_replica) > shares.free:
+            heappop(heap)
+            continue
+        shares.free -= charge
+        replicas[spec.job_id] = size
+        if further := spec.size_above(size):
+            heapreplace(heap, (further - least[rank], rank, further))
+        else:
+            heappop(heap)
+
+
 def _give_some(growing: Iterable[JobSpec], shares: Shares) -> None:
     for spec in growing:
         if spec.gpus_per_replica <= shares.free:
@@ -85,8 +113,8 @@ def _give_some(growing: Iterable[JobSpec], shares: Shares) -> None:
 def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], Sequence[float]]) -> Mapping[str, float]:
     """Give what is left, each time to the job that gains most by its next step, while that is a gain.
 
-    The next step is one replica, worth T(n + 1) - T(n); for a job without any it is its minimum, worth
-    T(min) / min. A step that does not fit is set aside for good.
+    The next step is to the next size, worth its speedup less the present one, for each replica of the step; for a job
+    without any it is its minimum. A step that does not fit is set aside for good.
 
     Args:
         jobs: earlier ones win ties.
@@ -104,12 +132,12 @@ def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], S
     while heap and shares.free:
         loss, rank = heap[0]
         spec, count = jobs[rank].spec, counts[rank]
-        step = 1 if count else spec.min_replicas
-        if (charge := step * spec.gpus_per_replica) > shares.free:
+        size = spec.size_above(count)
+        if (charge := (size - count) * spec.gpus_per_replica) > shares.free:
             heappop(heap)
             continue
         shares.free -= charge
-        counts[rank] = count = count + step
+        counts[rank] = count = size
         shares.replicas[spec.job_id], gains[spec.job_id] = count, -loss
         if (gain := _gain(spec, curves[rank], count)) > 0:
             heapreplace(heap, (-gain, rank))
@@ -119,9 +147,8 @@ def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], S
 
 
 def _gain(spec: JobSpec, curve: Sequence[float], count: int) -> float:
-    if count >= spec.max_replicas:
-        return 0.0
-    return curve[count + 1] - curve[count] if count else curve[spec.min_replicas] / spec.min_replicas
+    size = spec.size_above(count)
+    return (curve[size] - curve[count]) / (size - count) if size else 0.0
 
 
 def as_requested(_spec: JobSpec) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.builders import a_node
 from tests.unit.planner.virtual_clusters.pools import SWITCHES, a_pool, ended, reached, some_cells, submitted
 from voda.domain.cells import PhysicalCellSpec
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState
 
 CLUSTERS = ("vision", "speech", "default")
@@ -44,6 +45,7 @@ JOB = st.fixed_dictionaries(
         "more": st.integers(0, 6),
         "gpus_per_replica": st.sampled_from((1, 1, 2, 4)),
         "is_pinned": st.booleans(),
+        "step": st.sampled_from((1, 1, 2, 3)),
     }
 )
 STEP = st.one_of(
@@ -81,7 +83,8 @@ class Pool:
         if kind == "submit":
             self.number += 1
             fields = {name: value[name] for name in ("priority", "min_replicas", "gpus_per_replica")}
-            most = value["min_replicas"] + value["more"]
+            sizes = JobSizes.of(range(value["min_replicas"], value["min_replicas"] + value["more"] + 1, value["step"]))
+            fields["sizes"], most = None if sizes.is_dense else sizes, sizes.most
             if value["is_pinned"] and value["cluster"] in PINS and value["priority"] >= 0:
                 fields["pinned_cell"] = PINS[value["cluster"]]
             self.state = submitted(self.state, f"j{self.number}", value["cluster"], max_replicas=most, **fields)

@@ -84,7 +84,7 @@ def test_plan_when_another_virtual_cluster_needs_cells_takes_no_guaranteed_worke
 
 @settings(max_examples=30)
 @given(STEPS)
-def test_plan_when_made_holds_whole_minima_only_and_guarantees_lowest_indices(steps: list[Any]) -> None:
+def test_plan_when_made_holds_whole_sizes_only_and_guarantees_lowest_indices(steps: list[Any]) -> None:
     pool = a_new_pool()
     for step in steps:
         pool.take(*step)
@@ -92,10 +92,11 @@ def test_plan_when_made_holds_whole_minima_only_and_guarantees_lowest_indices(st
         plan = pool.state.plan
         for job_id, nodes in plan.placement.items():
             spec = pool.state.jobs[job_id].spec
-            assert spec.min_replicas <= len(nodes) <= spec.max_replicas
+            assert spec.size_within(len(nodes)) == len(nodes)
             assert len(plan.devices[job_id]) == len(nodes)
             quotas = plan.guaranteed.get(job_id, ())
-            assert not quotas or (all(quotas) and spec.min_replicas <= len(quotas) <= len(nodes))
+            assert all(quotas)
+            assert spec.size_within(len(quotas)) == len(quotas) <= len(nodes)
             assert spec.priority >= 0 or not quotas
             assert not spec.pinned_cell or (set(nodes) == {"n4"} and len(quotas) == len(nodes))
 

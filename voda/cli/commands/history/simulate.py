@@ -31,6 +31,10 @@ class WorkloadArguments:
     jobs: Annotated[int, Option(min=0, help="Traces, poisson: number of jobs; 0 = all of a trace, 200 of poisson.")] = 0
     rate: Annotated[float, Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
     load: Annotated[float, Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
+    sizes: Annotated[
+        str,
+        Option("--sizes", metavar="SIZES", help="Numbers of workers at which jobs run, within their bounds: 1,2,4,8."),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ def _compared(policy: Sequence[str] | None, placer: Sequence[str] | None, *, eve
 
 
 def _loaded(workload: str, part: WorkloadArguments, *, nodes: str, seed: int) -> "Workload":
+    from voda.domain.sizes.text import parse_sizes
+    from voda.simulator.workload import at_sizes
     from voda.simulator.workloads.catalogue import load_workload
     from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
@@ -120,7 +126,7 @@ def _loaded(workload: str, part: WorkloadArguments, *, nodes: str, seed: int) ->
     loaded = load_workload(workload, data=part.data, nodes=cluster, seed=seed, options=options)
     for sentence in loaded.left_out:
         print(f"{loaded.name}: {sentence}", file=sys.stderr)
-    return loaded
+    return at_sizes(loaded, parse_sizes(part.sizes, "--sizes")) if part.sizes else loaded
 
 
 def _warn_of_absent_users(fair_share: str, workload: "Workload") -> None:

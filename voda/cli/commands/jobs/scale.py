@@ -31,7 +31,8 @@ class ScaleArguments:
     """The fields to change; None = as it is."""
 
     workers: Annotated[
-        str | None, Option("--workers", metavar="N|MIN-MAX", help="Fewest and most replicas at once, as in submit.")
+        str | None,
+        Option("--workers", metavar="SIZES", help="Replicas: 2, 1-4 (of its sizes); or new sizes: 1-4:1, 1,2,4,8."),
     ] = None
     min_replicas: Annotated[int | None, Option("--min", help="Fewest replicas.")] = None
     max_replicas: Annotated[int | None, Option("--max", help="Most replicas.")] = None
@@ -47,7 +48,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     job: Annotated[str, Argument(help=JOB_HELP, autocompletion=live_jobs)],
     fields: ScaleArguments,
-    size: Annotated[str, Argument(metavar="N|MIN-MAX", help="Workers, as --workers.")] = "",
+    size: Annotated[str, Argument(metavar="SIZES", help="Workers, as --workers.")] = "",
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
@@ -59,6 +60,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     Examples:
       voda scale resnet-7 2
       voda scale resnet-7 1-4
+      voda scale resnet-7 1,2,4,8
       voda scale resnet-7 --max 8
       voda scale resnet-7 --priority 10 --epochs 40
     """
@@ -75,7 +77,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
     """Return the fields of a PATCH; raises InvalidInput where there are none, or one is given in two ways."""
-    from voda.programs.program import worker_bounds
+    from voda.domain.sizes.text import parse_sizes
 
     change = provided(**asdict(fields))
     if size and "workers" in change:
@@ -90,8 +92,15 @@ def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
         return change
     if "min_replicas" in change or "max_replicas" in change:
         raise InvalidInput("--workers is both --min and --max: give it, or them")
-    least, most = worker_bounds(str(workers))
-    return {**change, "min_replicas": least, "max_replicas": most}
+    sizes = parse_sizes(str(workers), "--workers")
+    # Bounds alone, such as 1-4, leave a job its sizes.
+    is_bounds = "," not in str(workers) and ":" not in str(workers)
+    return {
+        **change,
+        **({} if is_bounds else {"sizes": str(workers)}),
+        "min_replicas": sizes.least,
+        "max_replicas": sizes.most,
+    }
 
 
 def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
@@ -117,5 +126,6 @@ def _with_options(message: str, options: _Options) -> str:
 def _difference(old: "JobView", new: "JobView") -> str:
     pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
+    pairs.append(("sizes", old.sizes or "all", new.sizes or "all"))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]
     return ", ".join(changes) or "no change"

@@ -40,6 +40,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     Examples:
       voda submit -- python train.py --lr 0.1
       voda submit --workers 1-4 --env SEED=7 --time 4h -- python train.py
+      voda submit --deepspeed ds.json -- deepspeed_train.py
       voda submit --workers 2 --image train:1 --print -- python train.py
       voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
       voda submit *.yaml --dry-run -l team=vision
@@ -54,7 +55,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
 def _submit(words: tuple[str, ...] | None, program: ProgramOptions, files: list[str], request: SubmitRequest) -> bool:
     if words is None:
         program.refuse_any(is_printed=request.how.prints)
-        return request.submit_files(files)
+        return request.submit_files(files, deepspeed=program.deepspeed)
     if files:
         raise InvalidInput(f"{files[0]} stands before --, and a program after it: submit one, then the other")
     return request.submit_program(words, program)

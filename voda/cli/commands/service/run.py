@@ -23,6 +23,7 @@ _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
 _SCRIPT = "--host-discovery-script"
 _NOT_FOUND = 127
+_MOST_PROCESSES = 100_000
 
 _Starter = Literal["mpirun", "torchrun"]
 
@@ -53,6 +54,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     max_np: Annotated[
         int, Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
     ] = 0,
+    sizes: Annotated[str, Option("--sizes", metavar="SIZES", help="Its numbers of processes: 4-32:4 or 1,2,4,8.")] = "",
     grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Time for a checkpoint.", is_span=True)] = 30.0,
     max_failures: Annotated[int, Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[
@@ -88,6 +90,7 @@ def run(  # noqa: PLR0913 - one parameter per option
           --launcher torchrun -- python train.py --epochs 30
     """
     from voda import config
+    from voda.domain.sizes.text import parse_sizes
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 
@@ -95,7 +98,8 @@ def run(  # noqa: PLR0913 - one parameter per option
         raise InvalidInput(f"--max-np is {max_np}, expected --min-np ({min_np}) or more")
     env = config.environment()
     discovery = _discovery(script, slots_per_host or _default_slots(env), env)
-    rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
+    steps = parse_sizes(sizes, "--sizes", most=_MOST_PROCESSES) if sizes else None
+    rules = Rules(min_np=min_np, max_np=max_np, sizes=steps, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
     raise click.exceptions.Exit(
         _exit_code(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say))

@@ -6,6 +6,7 @@ trusted no further than that: of the user's name only where admission has compar
 
 import re
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
+from voda.domain.sizes.text import parse_sizes
 from voda.kinds.base import OPERATORS, FieldWarning, run_policy_path
 from voda.manifests.replicas import FieldText, whole_number
 
@@ -33,6 +35,9 @@ _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
     "epochs": ("voda.dev/epochs", 0, _MOST),
 }
 """Setting -> its annotation, least, most."""
+_SIZES: Final = "voda.dev/sizes"
+_NOTED_ANNOTATIONS: Final = {**{name: key for name, (key, _, _) in _SPEC_FIELDS.items()}, "sizes": _SIZES}
+_LONGEST_NOTE: Final = 40
 _WRITTEN: Final = frozenset(
     {
         well_known.JOB_ID,
@@ -117,21 +122,36 @@ def fingerprint(job: JobObject) -> str:
 
 def spec_text(annotations: Mapping[str, str]) -> str:
     """Return the settings that annotations hold, in one line; equal texts are equal settings."""
-    held = ((name, annotations.get(key)) for name, (key, _, _) in _SPEC_FIELDS.items())
-    return ",".join(f"{name}={value.strip()[:40]}" for name, value in held if value is not None)
+    held = ((name, annotations.get(key)) for name, key in _NOTED_ANNOTATIONS.items())
+    return ",".join(f"{name}={_note(value)}" for name, value in held if value is not None)
 
 
-def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
-    """Return the settings that differ from `spec_text` of before: name of a field of `Change` -> figure.
+def _note(value: str) -> str:
+    """Return a value as `spec_text` has it: where it is long, by its hash."""
+    text = value.strip().replace(",", ";")
+    return text if len(text) <= _LONGEST_NOTE else sha256(text.encode()).hexdigest()[:_LONGEST_NOTE]
 
-    A setting that is no number, or out of bounds, raises InvalidField.
+
+def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int | str]:
+    """Return the settings that differ from `spec_text` of before: name of a field of `JobPatch` -> its value.
+
+    A setting that is no number, or no sizes, or out of bounds, raises InvalidField.
     """
     before = dict(pair.partition("=")[::2] for pair in recorded.split(",") if pair)
-    found: dict[str, int] = {}
+    changed = {
+        name
+        for name, key in _NOTED_ANNOTATIONS.items()
+        if (value := annotations.get(key)) is not None and _note(value) != before.get(name)
+    }
+    found: dict[str, int | str] = {}
+    if "sizes" in changed:
+        found["sizes"] = str(parse_sizes(annotations[_SIZES], f"metadata.annotations[{_SIZES}]"))
+        # New sizes bring their own bounds, unless annotations say others.
+        changed |= {name for name, key in BOUND_ANNOTATIONS.items() if key in annotations}
     for name, (key, least, most) in _SPEC_FIELDS.items():
-        value = annotations.get(key)
-        if value is not None and value.strip()[:40] != before.get(name):
-            found[name] = whole_number(FieldText(value, f"metadata.annotations[{key}]"), least=least, most=most)
+        if name in changed:
+            field = FieldText(annotations[key], f"metadata.annotations[{key}]")
+            found[name] = whole_number(field, least=least, most=most)
     return found
 
 

@@ -23,6 +23,7 @@ from voda.domain.errors import InvalidField
 from voda.manifests.parse import parse
 
 LEAST, MOST, PRIORITY = "voda.dev/min-replicas", "voda.dev/max-replicas", "voda.dev/priority"
+SIZES = "voda.dev/sizes"
 
 
 def an_object(**changes: Any) -> JobObject:
@@ -145,3 +146,13 @@ def test_wishes_taken_before_are_noted_on_the_object_else_those_submitted() -> N
     assert recorded_text(noted, manifest) == "max_replicas=8"
     assert recorded_text(an_object(), manifest) == "min_replicas=1,max_replicas=4"
     assert recorded_text(an_object(), None) == ""
+
+
+def test_sizes_when_their_annotation_changes_are_taken_over_with_the_bounds_that_annotations_say() -> None:
+    before = spec_text({MOST: "8", SIZES: "1,2,4,8"})
+    assert changed_fields({MOST: "8", SIZES: " 1,2,4,8"}, before) == {}
+    assert changed_fields({MOST: "8", SIZES: "2-16:2"}, before) == {"sizes": "2-16:2", "max_replicas": 8}
+    many = ",".join(str(size) for size in range(1, 60, 7))
+    assert changed_fields({SIZES: f"{many},99"}, spec_text({SIZES: f"{many},98"})) == {"sizes": "1-57:7,99"}
+    with pytest.raises(InvalidField, match=r"\[voda\.dev/sizes\]: steps of 4 from 2 do not reach 9"):
+        changed_fields({SIZES: "2-9:4"}, before)
