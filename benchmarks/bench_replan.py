@@ -50,7 +50,7 @@ class ChangingPool:
     def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int, virtual_clusters: int = 0) -> None:
         """Begin with a pool; its virtual clusters are owed all nodes, in equal parts."""
         self.live = Live()
-        self.in_cells = CellPlanner()
+        self.wings = all_wings(CellPlanner())
         self._virtual_clusters = virtual_clusters
         self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
         self._now = 0.0
@@ -175,7 +175,7 @@ def replans(placer_name: str, cluster: ChangingPool, *, goal_ms: float | None = 
     state = cluster.live.state(_POOL)
     size = f"{placer_name}, {len(state.nodes):,} nodes, {state.capacity_gpus:,} GPUs, {len(state.jobs):,} jobs"
     cpu_s: list[float] = []
-    spent = [_turn(cluster, placer_name, turn, cpu_s) for turn in range(_WARM_UP + _TURNS)][_WARM_UP:]
+    spent = [replan(cluster, placer_name, turn, cpu_s) for turn in range(_WARM_UP + _TURNS)][_WARM_UP:]
     totals_ms = [1e3 * sum(parts.values()) for parts in spent]
     rows = [
         Row(what=f"{size}: p99", figure=float(np.percentile(totals_ms, 99)), unit="ms", goal=goal_ms),
@@ -190,7 +190,7 @@ def replans(placer_name: str, cluster: ChangingPool, *, goal_ms: float | None = 
     return rows
 
 
-def _turn(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]) -> Mapping[str, float]:
+def replan(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]) -> Mapping[str, float]:
     """Change the cluster a little, make the next plan, adopt and reach it; return the seconds of each part.
 
     The CPU seconds of all parts come to `cpu_s`: what other work on the machine delays counts there less.
@@ -202,7 +202,7 @@ def _turn(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
     policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name)
-    plan = decide(state, policy, placer, 0.0, cause="tick", wings=all_wings(cluster.in_cells))
+    plan = decide(state, policy, placer, 0.0, cause="tick", wings=cluster.wings)
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:
@@ -220,7 +220,7 @@ def _packing_anew() -> Row:
     """Time `packed` alone, with 400 nodes full of jobs that are already placed."""
     cluster = ChangingPool(nodes=400, gpus_per_node=8, jobs=1_600)
     for turn in range(3):
-        _turn(cluster, "packed", turn, [])
+        replan(cluster, "packed", turn, [])
     state = cluster.live.state(_POOL)
     replicas = POLICIES.choose("elastic-fifo").allocate(state, 0.0).replicas
     spans_s = []

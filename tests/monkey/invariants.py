@@ -46,13 +46,21 @@ class Scene:
 def violations(state: ClusterState, scene: Scene) -> list[str]:
     """Return all that is wrong."""
     return [
-        *unlike_nodes(state, scene),
+        *violations_despite_quota(state, scene),
         *unlike_plan(state, scene),
+        *gated(state, scene),
+        *idle(state, scene),
+    ]
+
+
+def violations_despite_quota(state: ClusterState, scene: Scene) -> list[str]:
+    """Return what is wrong whatever keeps pods of jobs from being made, or from being bound."""
+    return [
+        *unlike_nodes(state, scene),
+        *beyond_plan(state),
         *unlike_objects(state, scene),
         *unlike_cluster(state, scene),
         *overfull(scene),
-        *gated(state, scene),
-        *idle(state, scene),
         *left_behind(state, scene),
     ]
 
@@ -80,6 +88,14 @@ def unlike_plan(state: ClusterState, scene: Scene) -> Iterator[str]:
             yield f"{job_id} lives by the log, all of its {len(nodes)} planned workers are done"
         if planned != dict(job.workers):
             yield f"{job_id} is planned on {planned}, the log has it on {dict(job.workers)}"
+
+
+def beyond_plan(state: ClusterState) -> Iterator[str]:
+    """Say which live jobs have workers, by the log, where the plan has none of theirs."""
+    for job_id, job in sorted(state.jobs.items()):
+        planned = dict(enumerate(state.plan.placement.get(job_id, ())))
+        if not job.workers.items() <= planned.items():
+            yield f"the log has {job_id} on {dict(job.workers)}, beyond its plan {planned}"
 
 
 def unlike_objects(state: ClusterState, scene: Scene) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tests.kube.peers.cluster import PeeredCluster
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import DEADLINE_S
 from tests.monkey.faults import FaultyHands
-from tests.monkey.invariants import unknown, violations, wrong_ends
+from tests.monkey.invariants import unknown, violations, violations_despite_quota, wrong_ends
 from tests.monkey.steps import ENDS, Step, steps
 from voda.controller.follower import catch_up
 from voda.domain.errors import VodaError
@@ -114,9 +114,6 @@ class Run:
             file.write(f"{self._belief.live.position} {what}\n")
 
     async def _rest(self, where: str) -> None:
-        if self.hands.has_quota:
-            # Nothing is wrong with GPUs that it keeps from jobs.
-            return
         await self._until(self._is_at_rest, where)
         self._rests += 1
         if self._rests % _VERIFIED == 0:
@@ -143,7 +140,7 @@ class Run:
         position, scene = self._belief.live.position, await self.hands.scene()
         state = self._belief.live.state(_POOL)
         found = [
-            *violations(state, scene),
+            *(violations_despite_quota if self.hands.has_quota else violations)(state, scene),
             *unknown(self._belief.uids(), scene),
             *wrong_ends(self._belief.ended(), self._allowed),
         ]

@@ -112,6 +112,16 @@ def test_job_of_which_replicas_are_done_need_not_grow() -> None:
     assert list(invariants.idle(a_log(job=job), a_scene(an_index(0)))) == []
 
 
+def test_of_a_quota_nothing_is_said_but_of_workers_that_no_plan_has() -> None:
+    refused = a_log(planned=3, max_replicas=3)
+    assert invariants.violations(refused, a_scene(a_worker())) != []
+    assert invariants.violations_despite_quota(refused, a_scene(a_worker())) == []
+    beyond = a_log(workers={0: "n1", 1: "n1"}, planned=1)
+    said = invariants.violations_despite_quota(beyond, a_scene(a_worker(), a_worker(1)))
+    assert said == ["the log has a on {0: 'n1', 1: 'n1'}, beyond its plan {0: 'n1'}"]
+    assert "the log has a on {0: 'n1'}, its pods are on {}" in invariants.violations_despite_quota(a_log(), a_scene())
+
+
 def test_index_that_succeeded_need_not_run() -> None:
     scene = a_scene(an_index(0))
     state = a_log(planned=6)

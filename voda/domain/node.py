@@ -80,15 +80,20 @@ class PodNeeds(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         """What needs have in common that are equal but for their requests."""
         return _encode((self.selector, self.terms, self.tolerations))
 
+    @cached_property
+    def demand(self) -> Mapping[str, int]:
+        """What a worker takes of a node's room: resource -> thousandths, itself as a pod among them."""
+        return {**_DEMAND_OF_A_POD, **self.requests}
+
 
 _encode: Final = msgspec.msgpack.Encoder(order="sorted").encode
 PODS: Final = "pods"
-_ONE_POD: Final = 1_000
+_DEMAND_OF_A_POD: Final[Mapping[str, int]] = {PODS: 1_000}
 
 
 def demand_of(needs: PodNeeds | None) -> Mapping[str, int]:
-    """Return what a worker takes of a node's room: resource -> thousandths, itself as a pod among them."""
-    return {PODS: _ONE_POD} if needs is None else {PODS: _ONE_POD, **needs.requests}
+    """Return the `demand` of needs, or of none."""
+    return _DEMAND_OF_A_POD if needs is None else needs.demand
 
 
 def with_known_labels(node: "Node") -> "Node":

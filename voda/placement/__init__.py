@@ -1,6 +1,7 @@
 """Placement decides on which node each worker sits; `steady` and `packed` are placers, the other modules their tools.
 
-The tools: `order` (which job is served first, which worker stays where it is), `free_gpus`, `partial_placement`.
+The tools: `order` (which job is served first, which worker stays where it is), `free_gpus` and, where
+nodes bound jobs by more than GPUs, `free_room`, `partial_placement`.
 
 Rules of every placer: never more on a node than it has; no worker comes to a node that refuses its job
 (`Job.refusals`), but one that is at work there may stay; then few nodes per job; then few workers moved; then whole

@@ -4,7 +4,7 @@ Rule: every answer depends on names and counts alone, never on the order in whic
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 
 from voda.domain.gpus import NO_GPUS, Gpus
@@ -37,42 +37,17 @@ class FreeGpus:
             del nodes[bisect_left(nodes, node)]
             self._file(node, after)
 
-    def best_fit(self, gpus: Gpus, avoid: Collection[str] = ()) -> str | None:
-        """Return the node with the fewest free GPUs that has `gpus` > 0 of them, none to avoid; ties by name."""
-        lists = self._lists()[gpus:]
-        if not avoid:
-            return next((nodes[0] for nodes in lists if nodes), None)
-        return next((node for nodes in lists for node in nodes if node not in avoid), None)
+    def best_fit(self, gpus: Gpus) -> str | None:
+        """Return the node with the fewest free GPUs that has `gpus` > 0 of them; ties by name."""
+        return next((nodes[0] for nodes in self._lists()[gpus:] if nodes), None)
 
     def with_at_least(self, gpus: Gpus) -> Iterator[str]:
         """Yield the nodes that have `gpus` free, those with the fewest first; nothing may change meanwhile."""
         return chain.from_iterable(self._lists()[gpus:])
 
-    def roomiest(self, avoid: Collection[str] = ()) -> str | None:
-        """Return the node with the most free GPUs, at least one, none to avoid; ties by name."""
-        lists = reversed(self._lists()[1:])
-        if not avoid:
-            return next((nodes[0] for nodes in lists if nodes), None)
-        return next((node for nodes in lists for node in nodes if node not in avoid), None)
-
-    def spread(self, workers: int, gpus: Gpus, room: Mapping[str, int]) -> Mapping[str, int]:
-        """Use GPUs for workers of `gpus` each, or for as many as fit; return node -> workers, on few nodes.
-
-        `room` is the most workers that a node takes, of those that do not take as many as they have GPUs for.
-        """
-        taken: dict[str, int] = {}
-        left = workers
-        while left > 0:
-            small = {node for node, most in room.items() if most < left or node in taken} if room else ()
-            full = {node for node, most in room.items() if most < 1 or node in taken} if room else ()
-            node = self.best_fit(left * gpus, small) or self.roomiest(full)
-            fitting = min(left, self[node] // gpus, room.get(node, left)) if node else 0
-            if node is None or not fitting:
-                break
-            self.take(node, fitting * gpus)
-            taken[node] = fitting
-            left -= fitting
-        return taken
+    def roomiest(self) -> str | None:
+        """Return the node with the most free GPUs, at least one; ties by name."""
+        return next((nodes[0] for nodes in reversed(self._lists()[1:]) if nodes), None)
 
     def most(self) -> Gpus:
         """Return the free GPUs of the roomiest node; 0 where there is none."""

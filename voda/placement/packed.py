@@ -17,7 +17,7 @@ from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.free_gpus import FreeGpus
+from voda.placement.free_room import FreeRoom
 from voda.placement.order import anchor, largest_first, most_confined_first, per_node, refusing, shape
 from voda.placement.partial_placement import carry_over
 from voda.placement.scarce import ScarceResources
@@ -33,8 +33,8 @@ class Packed:
     title: ClassVar[str] = "packs all jobs anew, largest first, then keeps the most workers in place (Voda, IC2E'23)"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        free = FreeGpus({name: node.usable_gpus for name, node in view.nodes.items()})
-        nodes = _Copies(view, replicas, free, ScarceResources(view.scarce))
+        free = {name: node.usable_gpus for name, node in view.nodes.items()}
+        nodes = _Copies(view, replicas, FreeRoom(free, ScarceResources(view.scarce)))
         order = most_confined_first(view, largest_first(view, replicas))
         # Those that stay come before all that are packed anew.
         kept = {job_id: nodes.keep(job_id) if view.jobs[job_id].refusals else [] for job_id in order}
@@ -71,8 +71,7 @@ class _Copies:
 
     view: ClusterState
     replicas: Mapping[str, int]
-    free: FreeGpus
-    scarce: ScarceResources
+    room: FreeRoom
     roomless: set[tuple[object, ...]] = field(default_factory=set)
     """Classes of jobs that no copy has had scarce resources for since any were given back."""
 
@@ -80,12 +79,7 @@ class _Copies:
         """Use what workers ask for; negative numbers give it back."""
         if any(workers < 0 for workers in copies.values()):
             self.roomless.clear()
-        for copy, workers in copies.items():
-            self.free.take(copy, workers * job.spec.gpus_per_replica)
-        self.scarce.take_all(job, copies)
-
-    def _has_room(self, job: Job) -> bool:
-        return self.scarce.has_room(job, self.free.with_at_least(job.spec.gpus_per_replica))
+        self.room.take(job, copies)
 
     def keep(self, job_id: str) -> list[str]:
         """Use what workers hold that are at work on nodes which take no new one of their job; return these by index.
@@ -96,7 +90,7 @@ class _Copies:
         places = list(self.view.plan.placement.get(job_id, ())[: self.replicas[job_id]])
         for index, node in enumerate(places):
             stays = job.workers.get(index) == node and job.is_refused_by(node, 1)
-            if stays and self.free[node] >= job.spec.gpus_per_replica:
+            if stays and self.room.gpus[node] >= job.spec.gpus_per_replica:
                 self.take(job, {node: 1})
             else:
                 places[index] = ""
@@ -112,12 +106,11 @@ class _Copies:
         copies = dict(per_node(filter(None, stays)))
         missing = self.replicas[job_id] - sum(copies.values())
         added: Mapping[str, int] = {}
-        alike = shape(job) if self.scarce.left else ()
-        if alike and alike not in self.roomless and not self._has_room(job):
+        alike = shape(job) if self.room.scarce.left else ()
+        if alike and alike not in self.roomless and not self.room.has_room(job):
             self.roomless.add(alike)
         if alike not in self.roomless:
-            added = self.free.spread(missing, job.spec.gpus_per_replica, self.scarce.room(job, copies))
-        self.scarce.take_all(job, added)
+            added = self.room.spread(job, missing, copies)
         for copy, workers in added.items():
             copies[copy] = copies.get(copy, 0) + workers
         new = [copy for copy, workers in added.items() for _ in range(workers)]

@@ -5,14 +5,14 @@ placement that fits its nodes; of a job that a node refuses only workers at work
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
-from voda.placement.free_gpus import FreeGpus
+from voda.placement.free_room import FreeRoom
 from voda.placement.order import anchor, by_size, per_node, shape
 from voda.placement.scarce import ScarceResources
 
@@ -28,8 +28,7 @@ class PartialPlacement:
         self.placed = carried.whole
         self._view = view
         self._replicas = replicas
-        self._free = FreeGpus(carried.free)
-        self._scarce = carried.scarce
+        self._room = FreeRoom(carried.free, carried.scarce)
         self._short = carried.short
         self._may_span = dict.fromkeys(carried.spanning, True)
         """Spanning job -> whether it did so before: then coming together must pay."""
@@ -46,7 +45,7 @@ class PartialPlacement:
     def consolidate(self) -> bool:
         """Bring spanning jobs together, largest first; return whether anything changed."""
         # At least one worker has to move, which no full cluster has room for.
-        if not self._may_span or not self._free.most():
+        if not self._may_span or not self._room.gpus.most():
             return False
         changed = False
         for job_id in by_size(self._view, self._may_span, self._replicas):
@@ -58,16 +57,16 @@ class PartialPlacement:
         workers, gpus = self._replicas[job_id], self._gpus(job_id)
         own = per_node(self._short[job_id].values())
         job = self._view.jobs[job_id]
-        if len(own) > 1 or self._is_roomless(job):
+        if len(own) > 1 or (self._roomless and shape(job) in self._roomless):
             return False
-        refused = self._full_nodes(job, own, workers)
         home = next(iter(own), None)
-        if home in self._view.closed_nodes or (home in refused and self._are_kept(job, own)):
+        is_full = home is not None and not self._room.takes(job, home, own[home], workers)
+        if home in self._view.closed_nodes or (is_full and self._are_kept(job, own)):
             return False
-        if home is None or home in refused or self._free[home] < (workers - own[home]) * gpus:
+        if home is None or is_full or self._room.gpus[home] < (workers - own[home]) * gpus:
             if home is not None and self._anchor_node(job_id, self._short[job_id].get(0)):
                 return False
-            home = self._free.best_fit(workers * gpus, refused)
+            home = self._room.best_fit(job, workers, own)
         if home is None:
             return False
         self._move(job, own, {home: workers})
@@ -107,40 +106,22 @@ class PartialPlacement:
         """Take GPUs for the missing workers, or for as many of them as fit."""
         nodes: list[str] = []
         gpus = job.spec.gpus_per_replica
-        if self._is_roomless(job):
+        if self._roomless and shape(job) in self._roomless:
             return nodes
-        room = self._scarce.room(job, own)
         for node in sorted(own, key=lambda node: (-own[node], node)):
-            nodes += self._take(node, min(missing - len(nodes), room.get(node, missing)), gpus)
-            room |= {node: 0} if node in room else {}
-        for node, workers in self._free.spread(missing - len(nodes), gpus, room).items():
+            most, more = missing - len(nodes), self._room.more(job, node, own[node])
+            fitting = max(0, min(most if more is None else min(most, more), self._room.gpus[node] // gpus))
+            self._room.take(job, {node: fitting})
+            nodes += [node] * fitting
+        for node, workers in self._room.spread(job, missing - len(nodes), own, avoid=own).items():
             nodes += [node] * workers
-        self._scarce.take_all(job, per_node(nodes))
+        if self._room.scarce.left and missing > 0 and not nodes and not self._room.has_room(job):
+            self._roomless.add(shape(job))
         return nodes
-
-    def _is_roomless(self, job: Job) -> bool:
-        """Say whether it is known that no node has room for one more worker, where resources are scarce."""
-        if not self._scarce.left:
-            return False
-        alike = shape(job)
-        if alike not in self._roomless:
-            if self._scarce.has_room(job, self._free.with_at_least(job.spec.gpus_per_replica)):
-                return False
-            self._roomless.add(alike)
-        return True
-
-    def _full_nodes(self, job: Job, own: Mapping[str, int], workers: int) -> Collection[str]:
-        """Return the nodes that do not take so many workers of a job, with those that it has there."""
-        return {node for node, more in self._scarce.room(job, own).items() if own.get(node, 0) + more < workers}
-
-    def _take(self, node: str, most: int, gpus: Gpus) -> list[str]:
-        fitting = max(0, min(most, self._free[node] // gpus))
-        self._free.take(node, fitting * gpus)
-        return [node] * fitting
 
     def _bring_together(self, job_id: str) -> bool:
         nodes, gpus = self.placed.get(job_id, ()), self._gpus(job_id)
-        if self._free.most() < gpus:
+        if self._room.gpus.most() < gpus:
             return False
         own = per_node(nodes)
         if len(own) <= 1:
@@ -166,14 +147,16 @@ class PartialPlacement:
     def _home(self, job_id: str, own: Mapping[str, int], nodes: Sequence[str]) -> str | None:
         """Return the node with room for all, the one with most of them already if there is a choice."""
         workers, gpus = len(nodes), self._gpus(job_id)
-        refused = self._full_nodes(self._view.jobs[job_id], own, workers)
+        job, room = self._view.jobs[job_id], self._room
         roomy = [
-            node for node, there in own.items() if node not in refused and self._free[node] >= (workers - there) * gpus
+            node
+            for node, there in own.items()
+            if room.gpus[node] >= (workers - there) * gpus and room.takes(job, node, there, workers)
         ]
         if (anchor_node := self._anchor_node(job_id, nodes[0])) is not None:
             return anchor_node if anchor_node in roomy else None
         home = min(roomy, key=lambda node: (-own[node], node), default=None)
-        return home or self._free.best_fit(workers * gpus, refused)
+        return home or room.best_fit(job, workers, own)
 
     def _anchor_node(self, job_id: str, first: str | None) -> str | None:
         """Return the node of worker 0 in this placement if it is not to leave it."""
@@ -196,9 +179,7 @@ class PartialPlacement:
         if old:
             self._roomless.clear()
         for placed, sign in ((old, -1), (new, 1)):
-            for node, workers in placed.items():
-                self._free.take(node, sign * workers * job.spec.gpus_per_replica)
-            self._scarce.take_all(job, {node: sign * workers for node, workers in placed.items()})
+            self._room.take(job, {node: sign * workers for node, workers in placed.items()})
 
     def _gpus(self, job_id: str) -> Gpus:
         return self._view.jobs[job_id].spec.gpus_per_replica
@@ -255,9 +236,13 @@ def carry_over(view: ClusterState, replicas: Mapping[str, int], gone: Mapping[st
         gpus = job.spec.gpus_per_replica
         if job.refusals and not job.refusals.keys().isdisjoint(nodes):
             refused.append(job_id)
+        # Nearly all are together on one node.
+        if nodes and nodes.count(first := nodes[0]) == len(nodes):
+            free[first] = free.get(first, NO_GPUS) - gpus * len(nodes)
+            continue
         for node in nodes:
             free[node] = free.get(node, NO_GPUS) - gpus
-        if len(nodes) > 1 and nodes.count(nodes[0]) < len(nodes):
+        if nodes:
             carried.spanning.append(job_id)
     for job_id, indices in gone.items():
         carried.take_off(view.jobs[job_id], indices)

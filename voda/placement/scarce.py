@@ -29,22 +29,6 @@ class ScarceResources:
         for node, workers in placed.items() if self.left else ():
             self.take(job, node, workers)
 
-    def room(self, job: Job, own: Mapping[str, int]) -> dict[str, int]:
-        """Return node -> how many more workers of a job it takes, of those that may take fewer than they have GPUs for.
-
-        `own` is node -> workers that the job has there already.
-        """
-        room = {node: job.fits.get(node, 0) - own.get(node, 0) for node in job.refusals}
-        if not self.left:
-            return room
-        demand = [(resource, asked) for resource, asked in demand_of(job.spec.needs).items() if asked > 0]
-        for node, amounts in self.left.items():
-            for resource, asked in demand:
-                if (amount := amounts.get(resource)) is not None:
-                    more = amount // asked if amount > 0 else 0
-                    room[node] = min(more, room.get(node, more))
-        return room
-
     def has_room(self, job: Job, nodes: Iterable[str]) -> bool:
         """Return whether one of these nodes, which have GPUs free, may take one more worker of a job."""
         return any(not job.is_refused_by(node, 1) and self.most(job, node, 1) > 0 for node in nodes)

@@ -16,6 +16,9 @@ from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
 from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
 
+Told = dict[tuple[int, int], Refused]
+"""What is said of nodes to jobs that they refuse alike."""
+
 
 class Shortfall(Struct, frozen=True, kw_only=True):
     """What a placement lacks of an allocation."""
@@ -34,14 +37,19 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
     slots: dict[tuple[int, int, int], int] = {}
     usable: dict[int, dict[str, int]] = {}
+    # GPUs of a worker -> nodes that have room for one.
+    roomy: dict[int, int] = {}
     impossible: dict[str, Reason] = {}
     for job in doubtful:
         # Jobs of one class have the very same refusals (`node_fit`): asked once.
-        key = job.spec.gpus_per_replica, id(job.refusals) if job.refusals else 0, id(job.fits) if job.fits else 0
+        gpus = job.spec.gpus_per_replica
+        if gpus not in usable:
+            usable[gpus] = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
+            roomy[gpus] = sum(map(bool, usable[gpus].values()))
+        if roomy[gpus] - len(job.refusals) >= job.spec.min_replicas:
+            continue
+        key = gpus, id(job.refusals) if job.refusals else 0, id(job.fits) if job.fits else 0
         if (room := slots.get(key)) is None:
-            gpus = job.spec.gpus_per_replica
-            if gpus not in usable:
-                usable[gpus] = {name: node.usable_gpus // gpus for name, node in view.nodes.items()}
             room = slots[key] = _new_workers(usable[gpus], job)
         if room < job.spec.min_replicas and not job.is_canceling:
             room += _only_at_work(view, job)
@@ -52,8 +60,9 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
     """Return what the placement lacks of the allocation."""
+    told: Told = {}
     reasons = {
-        job_id: no_room(view, job_id, size, placed)
+        job_id: no_room(view, job_id, size, placed, told)
         for job_id, size in replicas.items()
         if (placed := len(placement.get(job_id, ()))) < size
     }
@@ -123,13 +132,16 @@ def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
     )
 
 
-def no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> Reason:
-    """Return why a job has fewer workers than that; 0: than its minimum, and none."""
-    job = view.jobs[job_id]
+def no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0, told: Told | None = None) -> Reason:
+    """Return why a job has fewer workers than that; 0: than its minimum, and none. `told` is kept for one view."""
+    job, told = view.jobs[job_id], {} if told is None else told
+    key = id(job.refusals), id(job.fits)
+    if job.refusals and key not in told:
+        told[key] = largest_refusal(view, job)
     cause = NoneFree(
         workers=size or job.spec.min_replicas,
         gpus=job.spec.gpus_per_replica,
-        refused=largest_refusal(view, job) if job.refusals else None,
+        refused=told.get(key),
         lacks_room=bool(job.fits),
     )
     return Runs(workers=placed, why=(cause,)) if placed else Waits(why=(cause,))
@@ -166,5 +178,5 @@ def largest_refusal(view: ClusterState, job: Job) -> Refused:
         node = view.nodes.get(name)
         return -(node.usable_gpus if node else 0), name
 
-    name, *others = sorted(job.refusals, key=rank)
-    return Refused(node=name, why=job.refusals[name], fits=job.fits.get(name, 0), others=len(others))
+    name = min(job.refusals, key=rank)
+    return Refused(node=name, why=job.refusals[name], fits=job.fits.get(name, 0), others=len(job.refusals) - 1)

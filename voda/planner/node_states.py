@@ -54,7 +54,7 @@ def without_sick_workers(view: ClusterState, now: float) -> ClusterState:
     left = {
         job_id: replace(job, workers={index: node for index, node in job.workers.items() if index not in sick})
         for job_id, job in view.jobs.items()
-        if (sick := _sick(job, view, now))
+        if job.sick_gpus and (sick := _sick(job, view, now))
     }
     return replace(view, jobs={**view.jobs, **left}) if left else view
 
@@ -62,7 +62,8 @@ def without_sick_workers(view: ClusterState, now: float) -> ClusterState:
 def with_sick_moved(view: ClusterState, placement: Placement, now: float) -> Placement:
     """Return a plan of as many workers on each node in which sick ones move instead of others."""
     moved: dict[str, tuple[str, ...]] = {}
-    for job_id, job in view.jobs.items():
+    # Nearly no job has any.
+    for job_id, job in [(job_id, job) for job_id, job in view.jobs.items() if job.sick_gpus]:
         nodes = [*placement.get(job_id, ())]
         for index in _sick(job, view, now):
             stays = index < len(nodes) and nodes[index] == job.workers[index]

@@ -23,24 +23,28 @@ from voda.planner.fit.node_rules import KubernetesRules
 from voda.planner.fixed_jobs import leaving_out
 from voda.planner.sharing import SpareGpus, share_gpus
 from voda.planner.virtual_clusters import CellPlanner
-from voda.planner.wings import CellDecider, Wings
+from voda.planner.wings import CellDecider, FitRules, Wings
 from voda.policies import POLICIES, Policy, gives_as_requested
 
 Decide = Callable[[ClusterState, Policy, float], Plan]
 """State, policy and time (seconds since the epoch) -> the plan that would follow the one in force."""
 
 
-def all_wings(in_cells: CellDecider | None = None) -> Wings:
-    """Return the wings that every decision has, and what decides in cells."""
-    return Wings(in_cells=in_cells, share_gpus=share_gpus, nodes=KubernetesRules())
+def all_wings(in_cells: CellDecider | None = None, nodes: FitRules | None = None) -> Wings:
+    """Return the wings that every decision has, what decides in cells, and what nodes take, as known before."""
+    return Wings(in_cells=in_cells, share_gpus=share_gpus, nodes=nodes or KubernetesRules())
 
 
 class Registries(Struct, frozen=True, kw_only=True):
-    """Where the policies and placers that a log names come from; both raise InvalidInput for an unknown name."""
+    """Where the policies and placers that a log names come from; both raise InvalidInput for an unknown name.
+
+    Beside them is what is kept from one decision to the next.
+    """
 
     policies: Callable[[str], Policy] = POLICIES.choose
     placers: Callable[[str], Placer] = PLACERS.choose
     in_cells: CellDecider = field(default_factory=CellPlanner)
+    nodes: FitRules = field(default_factory=KubernetesRules)
 
     def policy(self, settings: Settings, plan: Plan) -> Policy:
         """Return the policy that is set, or that of the plan in force where this version lacks it."""
@@ -52,7 +56,7 @@ class Registries(Struct, frozen=True, kw_only=True):
     def decider(self, state: ClusterState, *, cause: str) -> Decide:
         """Return what decides on a pool by its placer, whichever policy it is given."""
         placer = self.placer(state.settings, state.plan)
-        wings = all_wings(self.in_cells)
+        wings = all_wings(self.in_cells, self.nodes)
         return lambda view, policy, now: decide(view, policy, placer, now, cause=cause, wings=wings)
 
 

@@ -15,7 +15,7 @@ from voda.domain.gpus import GpuRequest
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.events.cell_text import parts_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
@@ -115,6 +115,10 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     shortage: GpuShortage | None = None
     suggestions: tuple[str, ...] = ()
     expected_start_at: float | None = None
+    estimate: Estimate | None = None
+    """What is believed of it; None: it has ended."""
+    doubt: str = ""
+    """Why its last report is not believed; empty: it is."""
     decisions: tuple[JobDecision, ...] = ()
     """Oldest first."""
     ended: FinishedJob | None = None
@@ -155,6 +159,7 @@ def explain_live(
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
+        estimate=state.estimates.get(job_id),
         shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.gpus_per_replica else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, decide=decide))
         if waits and (job_id not in held or job.is_halted)

@@ -62,7 +62,7 @@ async def explain(store: EventStore, job_id: str, place: LogPlace) -> JobExplana
         if (job := live.cluster.job(job_id)) is not None:
             state = live.state(job.spec.pool)
             explanation = await explain_in(store, state, job_id, place.at)
-            return replace(explanation, obstacle=stall or sick_gpus_text(job))
+            return replace(explanation, obstacle=stall or sick_gpus_text(job), doubt=live.learning.doubt(job_id))
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)

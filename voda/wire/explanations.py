@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason, Reason
+from voda.domain.state import Source
 from voda.wire.base import Instant, UnknownReason, View
 from voda.wire.jobs import GpuShareView
 
@@ -53,6 +54,30 @@ class EndedJobView(View, frozen=True, kw_only=True):
     migrations: int
     workers_moved: int
     was_spanning: bool
+
+
+class BeliefView(View, frozen=True, kw_only=True):
+    """One figure that is believed of a job."""
+
+    value: Annotated[float | None, Meta(description="None: nothing is known.")]
+    known_by: Annotated[
+        Source,
+        Meta(description="measured: by its own reports; category: by others of its kind; declared: by its user."),
+    ]
+    spread: Annotated[
+        float | None,
+        Meta(description="A factor: two of three true values lie within it of the value, either way; None: unknown."),
+    ]
+
+
+class EstimateView(View, frozen=True, kw_only=True):
+    """What policies believe of a live job."""
+
+    remaining_s: Annotated[BeliefView, Meta(description="Seconds left on one replica.")]
+    epochs_known_by: Annotated[Source, Meta(description="How the number of its epochs is known.")]
+    speedup: Annotated[BeliefView, Meta(description="Of the replicas that it asks for, over one.")]
+    resize_cost_s: Annotated[BeliefView, Meta(description="What a start, resize or migration costs.")]
+    doubt: Annotated[str, Meta(description="Why its last report is not believed; empty: it is.")] = ""
 
 
 class ExplanationView(View, frozen=True, kw_only=True):
@@ -106,5 +131,6 @@ class ExplanationView(View, frozen=True, kw_only=True):
     shortage: ShortageView | None
     suggestions: tuple[str, ...]
     expected_start_at: Instant | None
+    estimate: Annotated[EstimateView | None, Meta(description="None: it has ended.")] = None
     decisions: Annotated[tuple[DecisionView, ...], Meta(description="Oldest first.")]
     ended: EndedJobView | None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kubernetes.service import Voda, voda
+from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.e2e.kubernetes.test_jobs_submitted import submit
 from tests.kube import client as api
 from tests.kube.assets import IS_OLD
@@ -35,6 +35,7 @@ from voda.cluster.kubernetes.convergence import stalls
 from voda.events.stall_text import stall_text
 from voda.events.types import JobBackedOff, JobStalled, PlanAdopted, WorkerExited, WorkerRefused
 
+PRIORITY_CLASSES = api.Resource("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", is_namespaced=False)
 CLUSTER = {"defaultPool": "", "gpuDeviceClasses": [CLASS]}
 
 
@@ -87,6 +88,23 @@ async def test_devices_that_are_not_published_for_a_moment_stay_with_the_workers
         await it.until_runs("a", 6)
         assert {pod["metadata"]["uid"] for pod in await world.pods_of("a")} == before
         assert await it.facts(WorkerExited) == []
+
+
+async def test_node_whose_device_driver_is_gone_for_longer_than_the_grace_is_left_and_used_again_later(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await publish(world, {"gpu-1": 2, "gpu-2": 2, "gpu-3": 2})
+    await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace, 1))
+    pools = {"v100": {**AT_ONCE, "nodeGraceSeconds": 2.0}}
+    async with voda(world, tmp_path, cluster=CLUSTER, pools=pools) as it:
+        await world.submit(a_job("a", world, "one", least=1, most=6))
+        await it.until_runs("a", 6)
+        await world.client.delete(api.SLICES, "gpu-3-gpus")
+        await it.until_runs("a", 4)
+        assert sorted(it.nodes(it.id("a"))) == ["gpu-1", "gpu-1", "gpu-2", "gpu-2"]
+        await world.client.create(api.SLICES, a_slice("gpu-3", 2))
+        await it.until_runs("a", 6)
 
 
 async def test_what_a_driver_takes_back_within_the_grace_moves_no_worker(jobs_world: JobsWorld, tmp_path: Path) -> None:
@@ -449,6 +467,39 @@ async def test_job_whose_devices_are_being_attached_is_not_stuck_and_says_so(
             await world.client.patch(api.CLAIMS, api.key_of(claim), attached(claim), "status")
         await it.until_runs("a", 2)
         assert not await it.facts(JobBackedOff)
+
+
+async def test_job_of_higher_priority_gets_devices_for_which_kube_scheduler_preempts_nobody(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await publish(world, {"gpu-1": 4})
+    await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace))
+    urgent = f"urgent-{world.namespace}"
+    await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": urgent}, "value": 1_000_000})
+    async with claiming_voda(world, tmp_path) as it:
+        await world.submit(a_job("low", world, "one", least=1, most=4))
+        await it.until_runs("low", 4)
+        pod = a_pod("urgent", world.namespace, spec={**claims_of("one"), "priorityClassName": urgent})
+        await world.client.create(api.PODS, pod)
+        await world.until_it_is(lambda: is_refused(world, "urgent", "Preemption is not helpful for scheduling"))
+        await world.client.delete(api.PODS, "urgent", world.namespace, grace_s=0)
+        assert await it.facts(WorkerExited) == []
+        await world.submit(a_job("some", world, "one", least=2, most=2, priority=5))
+        await it.until_runs("some", 2)
+        await it.until_runs("low", 2)
+        await world.submit(a_job("all", world, "one", least=4, most=4, priority=10))
+        await it.until_runs("all", 4)
+        assert {name: len(await world.pods_of(name)) for name in ("some", "low")} == {"some": 0, "low": 0}
+        assert not await it.facts(WorkerRefused)
+        await world.end_all("all")
+        await it.until_runs("some", 2)
+        await it.until_runs("low", 2)
+
+
+async def is_refused(world: World, name: str, text: str) -> bool:
+    found = await world.client.get(api.PODS, name, world.namespace)
+    return any(text in each.get("message", "") for each in found["status"].get("conditions", ()))
 
 
 async def publish_partitions(world: World) -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
-from tests.kube.objects import a_node, a_pod, an_mpijob
+from tests.kube.objects import a_node, a_pod, an_indexed_job, an_mpijob
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.stages import STARTS
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.application.drain_node import drain, undrain
 from voda.auth.callers import Caller
 from voda.domain.reasons.nodes import ByKubelet
-from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
+from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused, WorkerStarted
 
 
 async def on(it: Voda, name: str, nodes: list[str]) -> None:
@@ -157,6 +158,25 @@ async def test_node_that_has_fewer_gpus_for_longer_than_its_grace_loses_the_work
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-3"])
 
 
+async def test_worker_that_is_lost_in_the_middle_while_its_node_shrinks_takes_the_last_one_alone_along(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 8))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 8, least=1, most=8))
+        await it.until_runs("a", 8)
+        before, pods = await world.uids("a"), await world.running("a")
+        await offer(world, "gpu-1", 7)
+        await world.client.delete(api.PODS, pods[3]["metadata"]["name"], world.namespace)
+        await world.until(lambda: len(it.service.view.live.cluster.plan("v100").placement[it.id("a")]) == 7)
+        await it.until_runs("a", 7)
+        now = await world.uids("a")
+        assert {index for index in now if now[index] == before[index]} == {0, 1, 2, 4, 5, 6}
+        exits = [(fact.cause, tuple(fact.workers)) for fact in await it.facts(WorkerExited)]
+        assert sorted(exits) == [("evicted", (3,)), ("stopped", (7,))]
+
+
 async def offer(world: World, node: str, gpus: int) -> None:
     """Let a node say that it has so many GPUs, as while its kubelet starts anew."""
     offered = {"nvidia.com/gpu": str(gpus)}
@@ -190,6 +210,32 @@ async def test_spot_node_when_gone_without_warning_shrinks_the_job_instead_of_ki
         assert "node_lost" in {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))}
         await world.end_launcher("a")
         await it.until_ended("a", "Completed")
+
+
+async def test_node_that_an_autoscaler_takes_away_is_left_and_no_worker_comes_back_to_it(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+        before = len(await it.facts(WorkerStarted))
+        # As cluster-autoscaler does: it closes the node, evicts what is there, and takes the machine.
+        taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1796055033", "effect": "NoSchedule"}
+        await world.client.patch(api.NODES, "gpu-2", {"spec": {"taints": [taint]}})
+        for pod in await world.workers_of("a"):
+            if pod["spec"].get("nodeName") == "gpu-2":
+                await world.request_eviction(pod["metadata"]["name"])
+        await on(it, "a", ["gpu-1", "gpu-1"])
+        await world.remove_node("gpu-2")
+        await world.until_it_is(lambda: has_left(it, "gpu-2"))
+        await on(it, "a", ["gpu-1", "gpu-1"])
+        started = (await it.facts(WorkerStarted))[before:]
+        assert "gpu-2" not in [node for fact in started for node in fact.workers.values()]
+
+
+async def has_left(it: Voda, node: str) -> bool:
+    return node in [fact.name for fact in await it.facts(NodeLeft)]
 
 
 async def test_node_when_it_comes_back_with_other_gpus_is_used_as_it_is_now(world: World, tmp_path: Path) -> None:

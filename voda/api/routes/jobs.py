@@ -246,6 +246,7 @@ class ExplanationRoutes(Routes):
         store, live, now = self.journal.store, self.journal.view.live, self.journal.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
             explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
+            explanation = replace(explanation, doubt=live.learning.doubt(job_id))
             return _as_everywhere(explanation, self.journal.view.job_registry.job(job_id))
         return await explain(store, job_id, LogPlace(position=self.journal.view.position, at=now))
 

@@ -1,6 +1,6 @@
 """Explains a job in lines for a terminal of 80 columns: why it has its GPUs, or why it waits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from rich.box import SIMPLE_HEAD
@@ -11,10 +11,18 @@ from rich.text import Text
 
 from voda.cli.render.job_text import NOT_CONSIDERED, gpus_text, held_up, interruption, next_try, state
 from voda.cli.render.terminal import plain
+from voda.domain.state import Source
 from voda.events.event_text import per_node
 from voda.text import counted, number_are, span
 from voda.timetravel.moment import rfc3339
-from voda.wire.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.wire.explanations import (
+    BeliefView,
+    DecisionView,
+    EndedJobView,
+    EstimateView,
+    ExplanationView,
+    ShortageView,
+)
 
 FormatInstant = Callable[[datetime], str]
 """Formats an instant."""
@@ -102,6 +110,34 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     elif not job.next and job.next_message and job.next_message != job.message:
         yield f"by now: {job.next_message}"
     yield from outlook(job, when)
+    if job.estimate is not None:
+        yield f"believed: {estimate_text(job.estimate)}"
+
+
+_KNOWN_BY: Mapping[Source, str] = {
+    "measured": "by its own reports",
+    "category": "by others of its kind",
+    "declared": "as set",
+    "assumed": "assumed",
+}
+
+
+def estimate_text(estimate: EstimateView) -> str:
+    """Return what policies believe of a live job, how it is known, and how far off it may be."""
+    left, speedup, cost = estimate.remaining_s, estimate.speedup, estimate.resize_cost_s
+    said = [
+        "work left unknown" if left.value is None else f"{span(left.value)} of work on one replica {_known(left)}",
+        f"x{speedup.value:.3g} on those requested {_known(speedup)}",
+        f"{cost.value:.3g} s a restart {_known(cost)}",
+    ]
+    if estimate.epochs_known_by != "declared":
+        said.insert(0, f"epochs not declared ({_KNOWN_BY[estimate.epochs_known_by]})")
+    return "; ".join([", ".join(said), *([estimate.doubt] if estimate.doubt else [])])
+
+
+def _known(belief: BeliefView) -> str:
+    spread = f", within x{belief.spread:.2f}" if belief.spread is not None else ""
+    return f"({_KNOWN_BY[belief.known_by]}{spread})"
 
 
 def shortage_text(short: ShortageView) -> str:

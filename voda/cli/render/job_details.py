@@ -17,7 +17,7 @@ from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog, known_event
 from voda.cli.render.arrays import after_text, bound_text, pool_text
 from voda.cli.render.awaited_starts import AwaitedStarts
-from voda.cli.render.explanation import decisions_table, outlook
+from voda.cli.render.explanation import decisions_table, estimate_text, outlook
 from voda.cli.render.job_text import (
     NOT_CONSIDERED,
     exactly,
@@ -140,6 +140,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         # The forecast already shows the expected start.
         yield from (("", line) for line in outlook(context.explanation) if not line.startswith("expected"))
     yield "Progress", _progress(job, at)
+    if context.explanation and context.explanation.estimate is not None:
+        yield "Believed", estimate_text(context.explanation.estimate)
     if expected := forecast(job, at):
         yield "Forecast", expected
     yield "Submitted", f"{full(job.submitted_at, at)} ({since(job.submitted_at, at)} ago)"

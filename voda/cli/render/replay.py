@@ -12,10 +12,18 @@ from voda.text import counted, number, percent, span
 from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
+    from voda.domain.state import Source
     from voda.projections.learning import Accuracy
     from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
+    from voda.timetravel.estimate_accuracy import AccuracyRow
     from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
 
+_SOURCES: "Mapping[Source, str]" = {
+    "measured": "its own reports",
+    "category": "others of its kind",
+    "declared": "its user",
+    "assumed": "nothing",
+}
 _LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
 
 
@@ -31,6 +39,16 @@ def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:
     for category, one in accuracy.items():
         table.add_row(Text(category), counted(one.jobs, "job"), f"{one.mean_error:.0%}")
     return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
+
+
+def estimates_table(rows: "Sequence[AccuracyRow]", goal: str) -> RenderableType:
+    """Return how far off estimates of jobs' work were, by moment and by how they were known."""
+    table = _table("estimate", "known by", "jobs", "unknown", "median", "p90", "within spread")
+    for row in rows:
+        figures = [f"x{figure:.2f}" if figure is not None else "-" for figure in (row.median, row.p90)]
+        within = percent(row.within) if row.within is not None else "-"
+        table.add_row(row.moment, _SOURCES[row.source], str(row.jobs), str(row.unknown), *figures, within)
+    return Group(Text("Factor by which the work left was over- or underestimated:"), table, Text(goal))
 
 
 def _title(scene: "ClusterSnapshot") -> str:

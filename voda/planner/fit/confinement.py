@@ -8,6 +8,7 @@ GPUs on which they found room.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from voda.domain.plan import Placement
 from voda.domain.reasons.outcomes import Reason, also
 from voda.domain.state import ClusterState
 from voda.placement.order import is_confined
-from voda.planner.feasibility import no_room
+from voda.planner.feasibility import Told, no_room
 from voda.planner.priority import allocate
 from voda.policies import Policy
 
@@ -38,8 +39,11 @@ def sizes_within(
 
     `placement` is what the placer made of it: what nodes have where jobs lack a scarce resource.
     """
-    confined = _confined(view, replicas)
+    bits = _bits(view)
+    gpus_of = [view.nodes[name].usable_gpus for name in bits]
+    confined = _confined(view, replicas, bits)
     sizes, found = dict(replicas), dict[str, tuple[int, Reason]]()
+    told: Told = {}
 
     def divide(jobs: Iterable[str], gpus: Gpus) -> None:
         part = replace(view, jobs={job_id: view.jobs[job_id] for job_id in jobs}, capacity_limit_gpus=gpus)
@@ -47,11 +51,11 @@ def sizes_within(
         for job_id, size in answer.replicas.items():
             if size < sizes[job_id]:
                 sizes[job_id] = size
-                found[job_id] = size, _reason(view, job_id, replicas[job_id], size, answer.reasons[job_id])
+                found[job_id] = size, _reason(view, job_id, replicas[job_id], size, answer.reasons[job_id], told)
 
     for nodes in _sets(confined):
-        jobs = [job_id for alike, job_ids in confined.items() if alike <= nodes for job_id in job_ids]
-        gpus = total(view.nodes[name].usable_gpus for name in nodes)
+        jobs = [job_id for alike, job_ids in confined.items() if not alike & ~nodes for job_id in job_ids]
+        gpus = sum(compress(gpus_of, f"{nodes:b}"[::-1].encode().replace(b"0", b"\0")))
         if total(sizes[job_id] * view.jobs[job_id].spec.gpus_per_replica for job_id in jobs) > gpus:
             divide(jobs, Gpus(gpus))
     if not found and (contending := _contending(view, replicas, placement)):
@@ -60,12 +64,14 @@ def sizes_within(
     return found
 
 
-def _reason(view: ClusterState, job_id: str, wanted: int, size: int, told: Reason) -> Reason:
+def _reason(  # noqa: PLR0913 - what is known of a job
+    view: ClusterState, job_id: str, wanted: int, size: int, by_policy: Reason, told: Told
+) -> Reason:
     """Return what the policy tells a job that loses workers; any other is told which nodes are not for it."""
     if not view.jobs[job_id].refusals or size < len(view.plan.placement.get(job_id, ())):
-        return told
-    short = no_room(view, job_id, wanted, size)
-    return short if size else also(short, *told.why)
+        return by_policy
+    short = no_room(view, job_id, wanted, size, told)
+    return short if size else also(short, *by_policy.why)
 
 
 def _contending(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Sequence[str]:
@@ -84,29 +90,40 @@ def _contending(view: ClusterState, replicas: Mapping[str, int], placement: Plac
     return [job_id for job_id in asking if job_id in short or not view.scarce.keys().isdisjoint(placement[job_id])]
 
 
-def _confined(view: ClusterState, replicas: Mapping[str, int]) -> dict[frozenset[str], list[str]]:
+def _bits(view: ClusterState) -> Mapping[str, int]:
+    """Return node -> its bit in a set of nodes, which is an integer: the highest is that of the first by name."""
+    return {name: 1 << at for at, name in enumerate(sorted(view.nodes, reverse=True))}
+
+
+def _confined(view: ClusterState, replicas: Mapping[str, int], bits: Mapping[str, int]) -> dict[int, list[str]]:
     """Return sets of nodes -> the jobs, of those that were given workers, that no other nodes take."""
-    found: dict[frozenset[str], list[str]] = {}
+    found: dict[int, list[str]] = {}
     # Jobs of one class have the very same refusals.
-    known: dict[tuple[int, int], frozenset[str]] = {}
+    known: dict[tuple[int, int], int] = {}
     for job_id, size in replicas.items():
         job = view.jobs[job_id]
         if not size or not is_confined(view, job):
             continue
         key = id(job.refusals), id(job.fits)
         if (nodes := known.get(key)) is None:
-            nodes = known[key] = frozenset(view.nodes.keys() - (job.refusals.keys() - job.fits.keys()))
+            nodes = known[key] = sum(map(bits.__getitem__, bits.keys() - (job.refusals.keys() - job.fits.keys())))
         # Workers at work elsewhere stay there.
-        found.setdefault(nodes | (view.nodes.keys() & {*job.workers.values()}), []).append(job_id)
+        for name in job.workers.values():
+            nodes |= bits.get(name, 0)
+        found.setdefault(nodes, []).append(job_id)
     return found
 
 
-def _sets(confined: Mapping[frozenset[str], Sequence[str]]) -> Sequence[frozenset[str]]:
-    """Return the sets and the unions of those that overlap, the smallest first."""
-    found = set(sorted(confined, key=len)[:_MOST_SETS])
+def _sets(confined: Mapping[int, Sequence[str]]) -> Sequence[int]:
+    """Return the sets and the unions of those that overlap, the smallest first; ties by names."""
+
+    def rank(nodes: int) -> tuple[int, int]:
+        return nodes.bit_count(), -nodes
+
+    found = set(sorted(confined, key=int.bit_count)[:_MOST_SETS])
     grown = True
     while grown and len(found) < _MOST_SETS:
         unions = {one | other for one in found for other in found if one & other} - found
         grown = bool(unions)
-        found |= set(sorted(unions, key=lambda nodes: (len(nodes), sorted(nodes)))[: _MOST_SETS - len(found)])
-    return sorted(found, key=lambda nodes: (len(nodes), sorted(nodes)))
+        found |= set(sorted(unions, key=rank)[: _MOST_SETS - len(found)])
+    return sorted(found, key=rank)

@@ -10,7 +10,7 @@ node's resources for workers (NodeResourcesFit) is in `node_fit`.
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, reduce
 from itertools import accumulate, compress, count
 from operator import and_, or_
@@ -30,7 +30,9 @@ class NodeFilters:
     def __init__(self, nodes: Sequence[Node], needs: Iterable[PodNeeds]) -> None:
         """Take the nodes, and all needs that are asked for."""
         self._all = (1 << len(nodes)) - 1
-        self._labels = {key: _Label([node.labels.get(key) for node in nodes]) for key in labels_named(needs, nodes)}
+        self._labels = {
+            key: _Label([node.labels.get(key) for node in nodes]) for key in labels_found(labels_named(needs), nodes)
+        }
         self._absent = _Label([None] * len(nodes))
         self._names = _Label([node.name for node in nodes])
         self._tainted: dict[tuple[Taint, ...], int] = defaultdict(int)
@@ -143,14 +145,18 @@ class _Label:
         return [number for number, _ in pairs], [*accumulate((nodes for _, nodes in pairs), or_, initial=0)]
 
 
-def labels_named(needs: Iterable[PodNeeds], nodes: Iterable[Node]) -> set[str]:
-    """Return the labels of nodes on which it depends which of them take such pods."""
+def labels_named(needs: Iterable[PodNeeds]) -> set[str]:
+    """Return the labels on which it depends which nodes take such pods; there may be thousands that no node has."""
     named: set[str] = set()
     for each in needs:
         named.update(each.selector)
         for term in each.terms or ():
             named.update([requirement.key for requirement in term.labels])
-    # Jobs may name thousands of labels that no node has.
+    return named
+
+
+def labels_found(named: Set[str], nodes: Iterable[Node]) -> set[str]:
+    """Return those of these labels that a node has."""
     return {key for node in nodes for key in node.labels.keys() & named}
 
 

@@ -13,16 +13,19 @@ from voda.placement.giving_way import Ways, give_way
 from voda.planner.candidates import Placed
 from voda.planner.fit.bound_plan import filled, in_force, is_better
 from voda.planner.fit.confinement import is_bound_to_nodes, sizes_within
-from voda.planner.fit.node_fit import with_fit
+from voda.planner.fit.node_fit import NodeFit
 from voda.planner.wings import FitRules, NodeBounds
 from voda.policies import Policy, gives_as_requested
 
 
 class KubernetesRules(FitRules):
-    """What kube-scheduler would say of the nodes."""
+    """What kube-scheduler would say of the nodes; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, NodeFit] = {}
 
     def shown(self, view: ClusterState) -> ClusterState:
-        return with_fit(view)
+        return self._pools.setdefault(view.pool, NodeFit()).shown(view)
 
     def placer(self, placer: Placer, policy: Policy) -> Placer:
         return _Yielding(placer, may_shrink=not gives_as_requested(policy))

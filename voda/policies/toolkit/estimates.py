@@ -4,12 +4,15 @@ Rule: a lookup never fails; where the estimate is missing or too short, the job 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 from voda.domain.job import Job
 from voda.domain.state import ClusterState, linear_speedup
 
+_NEW_S: Final = 60.0
+"""Seconds of service that a job without any counts as."""
 _linear = lru_cache(maxsize=1024)(linear_speedup)
 
 
@@ -27,6 +30,33 @@ def remaining_s(view: ClusterState, job: Job) -> float:
     """Return W, the seconds left on one replica; infinite when unknown."""
     estimate = view.estimates.get(job.spec.job_id)
     return math.inf if estimate is None else estimate.remaining_s
+
+
+def expected_remaining_s(view: ClusterState, now: float) -> Mapping[str, float]:
+    """Return W of every job of the view, finite also where it is unknown.
+
+    A job of unknown work is expected to need what the longest-served live job of its category will need, and that one
+    as much again as it has had, in powers of two, so that nobody takes turns.
+    """
+    most: dict[str, float] = {}
+    for job in view.jobs.values():
+        category = job.spec.history_category
+        most[category] = max(most.get(category, _NEW_S), _served_s(job, now))
+    expected: dict[str, float] = {}
+    for job_id, job in view.jobs.items():
+        left_s = remaining_s(view, job)
+        expected[job_id] = left_s if left_s < math.inf else _by_age(job, most, now)
+    return expected
+
+
+def _by_age(job: Job, most_served: Mapping[str, float], now: float) -> float:
+    served = most_served[job.spec.history_category]
+    return served - _served_s(job, now) + 2.0 ** math.floor(math.log2(served))
+
+
+def _served_s(job: Job, now: float) -> float:
+    """Return the seconds that its replicas have had, together."""
+    return max(0.0, job.service_by(now)) / max(1, job.spec.gpus_per_replica)
 
 
 def _extended(known: Sequence[float], most: int) -> Sequence[float]:

@@ -5,6 +5,7 @@ In reading order: `projection` (the events, and the estimates), `doubts` (report
 measured), `estimates` and `scaling` (what follows from it), `cache` (so that it is made once).
 """
 
+from voda.projections.learning.epoch_work import EpochWork
 from voda.projections.learning.means import EpochMeans, RunningMean
 from voda.projections.learning.measurements import Accuracy
 from voda.projections.learning.projection import Learning
@@ -15,6 +16,7 @@ __all__ = [
     "Accuracy",
     "CategoryHistory",
     "EpochMeans",
+    "EpochWork",
     "Learning",
     "RunningMean",
     "Scaling",

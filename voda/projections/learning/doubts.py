@@ -1,6 +1,7 @@
 """Which reports of a job are not believed: what contradicts its own earlier ones, its request, or the clock.
 
-Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so.
+Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so. What is no number
+never gets into the log.
 """
 
 import math
@@ -11,7 +12,7 @@ from msgspec import Struct
 from voda.events.observations import JobProgressed
 from voda.projections.learning.restarts import UndisturbedSpan
 
-DoubtKind = Literal["beyond", "over", "fell", "size", "clock", "number"]
+DoubtKind = Literal["beyond", "over", "fell", "size", "clock"]
 _SLACK_S: Final = 60.0
 """Workers are seen to start later than they do."""
 _SLACK: Final = 1e-6
@@ -39,8 +40,6 @@ def find_doubt(
         now: when the report was recorded.
     """
     done, before = fact.epochs_done, span.epochs_done
-    if not (math.isfinite(done) and done >= 0):
-        return ReportDoubt("number", 0.0, 0.0)
     if declared and done > declared * (1.0 + _SLACK):
         return ReportDoubt("beyond", done, declared)
     # A restart begins anew from a checkpoint.
@@ -57,8 +56,6 @@ def doubt_text(why: ReportDoubt) -> str:
     """Return the sentence that users read."""
     said, known = f"{why.reported:g}", f"{why.expected:g}"
     match why.kind:
-        case "number":
-            reason = "its epochs done are no number of 0 or more"
         case "beyond":
             reason = f"it says {said} epochs done, and the job has {known}"
         case "over":

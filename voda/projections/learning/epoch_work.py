@@ -1,5 +1,6 @@
 """How many samples each epoch of a job has, by its number: first epochs may be many times as long as later ones."""
 
+import math
 from typing import Final
 
 from msgspec import Struct
@@ -35,25 +36,26 @@ class EpochWork(Struct):
         before = max((seen for seen in self.epochs if seen < epoch), default=min(self.epochs))
         return self.epochs[before].settled
 
-    def left(self, done: float, epochs: float, *, unseen: float = 1.0) -> float | None:
-        """Return the samples from `done` epochs to the end of the last of `epochs`; None if no epoch was seen.
+    @property
+    def end(self) -> int:
+        """The number of the epoch behind the last one seen; 0: none was."""
+        return max(self.epochs) + 1 if self.epochs else 0
 
-        Epochs behind the last one seen have `unseen` times its samples.
-        """
+    def left(self, done: float, epochs: float) -> float | None:
+        """Return the samples from `done` epochs to the end of the last of `epochs`; None if no epoch was seen."""
         if not self.epochs:
             return None
         # Steps of a function of the number of epochs: each seen epoch holds until the next one that was seen.
         seen = sorted(self.epochs)
-        ends = [*seen[1:], seen[-1] + 1]
+        ends = [*seen[1:], math.inf]
         total = max(0.0, min(seen[0], epochs) - done) * self.epochs[seen[0]].settled
         for epoch, end in zip(seen, ends, strict=True):
             total += max(0.0, min(end, epochs) - max(epoch, done)) * self.epochs[epoch].settled
-        return total + max(0.0, epochs - max(ends[-1], done)) * self.epochs[seen[-1]].settled * unseen
+        return total
 
     def unseen(self, done: float, epochs: float) -> float:
         """Return the share of the epochs left that lies behind the last one seen."""
-        end = max(self.epochs) + 1 if self.epochs else 0
-        return max(0.0, epochs - max(end, done)) / (epochs - done) if epochs > done else 0.0
+        return max(0.0, epochs - max(self.end, done)) / (epochs - done) if epochs > done else 0.0
 
     def ordered(self) -> "EpochWork":
         """Return the same measurements, first epochs first, for a dump."""

@@ -1,6 +1,7 @@
 """From measurements to what is believed of a job: the work left, how it is known, and how far off it may be. Pure.
 
-Work left is that of the epochs left, by their number, as its category has them, times how the job's own epochs compare.
+Work left is that of the epochs left, by their number, as its category has them, times how the job's own epochs compare
+with those of others.
 Where nobody says how many epochs there are, they are those at which jobs of the category completed lately.
 """
 
@@ -35,6 +36,15 @@ class Evidence(NamedTuple):
     """Of that key."""
     in_samples: bool
     """Whether work counts in samples, or in epochs that are taken to be alike."""
+
+
+class WorkUnit(NamedTuple):
+    """What a job's work is counted in."""
+
+    seconds: float
+    """On one replica; infinite where it is not known."""
+    is_sample: bool
+    """Whether it is a sample, not an epoch."""
 
 
 class WorkLeft(NamedTuple):
@@ -96,8 +106,13 @@ def _amount(evidence: Evidence, done: float, epochs: float) -> float:
     left = max(0.0, epochs - done)
     if not in_samples:
         return left
-    if category is not None and (samples := category.work.left(done, epochs)) is not None:
-        return samples * own.length(key) if own is not None else samples
+    if category is not None and (end := category.work.end):
+        length = own.length(key) if own is not None else 1.0
+        if own is not None and own.counted >= end:
+            # It is ahead of all others: epochs behind its last one are believed to be like that.
+            seen = category.work.left(done, min(float(end), epochs)) or 0.0
+            return seen * length + max(0.0, epochs - max(end, done)) * own.last_samples
+        return (category.work.left(done, epochs) or 0.0) * length
     return own.work.settled * left if own is not None and own.work.count else math.inf
 
 
@@ -105,9 +120,8 @@ def _deviation(evidence: Evidence, done: float, epochs: float) -> tuple[float, S
     """Return the standard deviation of ln(work left), and whether the job's own epochs or those of others say so."""
     own, key, category, in_samples = evidence
     unseen = category.work.unseen(done, epochs) * _OF_UNSEEN if in_samples and category is not None else 0.0
-    if own is not None and (count := own.epochs_measured(key, in_samples=in_samples)):
-        return math.hypot(
-            unseen, own.length_error(key, _OF_AN_EPOCH) if in_samples else _OF_AN_EPOCH / count**0.5
-        ), "measured"
+    if own is not None and (count := own.epochs_measured(in_samples=in_samples)):
+        error = own.length_error(key, _OF_AN_EPOCH) if in_samples else _OF_AN_EPOCH / math.sqrt(count)
+        return math.hypot(unseen, error), "measured"
     others = category.lengths.deviation(_OF_A_JOB) if category is not None else _OF_A_JOB
     return math.hypot(unseen, others), "category"

@@ -27,7 +27,9 @@ class JobMeasurements(Struct, kw_only=True):
     work: RunningMean = msgspec.field(default_factory=RunningMean)
     """Samples of its epochs."""
     lengths: tuple[RunningMean, ...]
-    """Samples of its epochs, relative to what the same epochs of each of the categories have in the mean."""
+    """Samples of its epochs, relative to what those of others of each of the categories had in the mean before."""
+    last_samples: float = 0.0
+    """Samples of the last of its epochs that was taken in."""
     declared: int = 0
     """Epochs that it is to have; 0: nobody knows."""
     counted: int = 0
@@ -45,12 +47,13 @@ class JobMeasurements(Struct, kw_only=True):
 
     def length_error(self, key: str, prior: float) -> float:
         """Return the relative standard error of that; `prior` is the deviation of one epoch, before more are known."""
-        return self.lengths[self.categories.index(key)].error(prior)
+        mean = self.lengths[self.categories.index(key)]
+        return mean.error(prior) if mean.count else prior
 
-    def epochs_measured(self, key: str, *, in_samples: bool) -> int:
-        """Return how many of its epochs say how long it is, in samples next to a category's, or in seconds."""
+    def epochs_measured(self, *, in_samples: bool) -> int:
+        """Return how many of its epochs say how long it is, in samples or in seconds."""
         if in_samples:
-            return self.lengths[self.categories.index(key)].count
+            return self.work.count
         return sum(mean.count for kind in (self.epochs.packed, self.epochs.spanning) for mean in kind.values())
 
     def ordered(self) -> "JobMeasurements":

@@ -19,7 +19,8 @@ from voda.events.envelope import Event
 from voda.projections.base import Projection
 from voda.projections.learning.cache import CachedEstimate, ReadEstimates
 from voda.projections.learning.categories import Categories
-from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, seconds_left, sizes_of, work_left
+from voda.projections.learning.doubts import doubt_text
+from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, WorkUnit, seconds_left, sizes_of, work_left
 from voda.projections.learning.knowledge import Knowledge, keys_of, sources
 from voda.projections.learning.means import RunningMean
 from voda.projections.learning.measurements import Accuracy, JobMeasurements
@@ -67,6 +68,16 @@ class Learning(Projection):
     def measurements(self, job_id: str) -> JobMeasurements | None:
         """Return what a live job has reported; read-only."""
         return self._known.jobs.get(job_id)
+
+    def doubt(self, job_id: str) -> str:
+        """Return why a live job's last report is not believed, one sentence; empty: it is."""
+        own = self._known.jobs.get(job_id)
+        return doubt_text(own.doubt) if own is not None and own.doubt is not None else ""
+
+    def work_unit(self, job: Job, settings: Settings) -> WorkUnit:
+        """Return what the job's work is counted in."""
+        evidence = self._known.evidence(self._known.jobs.get(job.spec.job_id), job.spec, settings)
+        return WorkUnit(self._known.scaling(evidence, sizes_of(job.spec)).e1, evidence.in_samples)
 
     def changed_materially(self) -> bool:
         """Return whether the scaling of a job, or of a new job of a category, differs by a tenth or more from the one

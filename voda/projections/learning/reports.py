@@ -75,13 +75,14 @@ def _learn_work(known: Knowledge, fact: JobProgressed, own: JobMeasurements, tim
     epoch = int(done) - is_end
     if samples is None or epoch < own.counted:
         return
-    own.counted = epoch + 1
+    own.counted, own.last_samples = epoch + 1, samples
     has_changed = own.work.add(samples)
     for key, length in zip(own.categories, own.lengths, strict=True):
         work = known.use(key, own).work
+        if (usual := work.epochs.get(epoch)) is not None:
+            has_changed |= length.add(samples / usual.settled)
         if work.add(epoch, samples):
             known.settle(key)
-        has_changed |= length.add(samples / (work.samples(epoch) or samples))
     if has_changed:
         known.changed_jobs.add(fact.job_id)
 

@@ -1,15 +1,26 @@
-"""`voda policies`: the policies, their parameters and their papers."""
+"""`voda policies`: the policies, their parameters and their papers, and how good the estimates are that they read."""
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Final
 
 from voda.cli.command_group import command
-from voda.cli.log_files import LogOutputOption
+from voda.cli.execution import run_async
+from voda.cli.log_files import LogOutput, LogOutputOption, open_log, print_json
+from voda.cli.parameters import Option
+
+_GOAL: Final = "At 10 %, the goal is 1.2 in the median and 1.8 for nine of ten."
 
 
 @command("policies")
-def list_policies(output: LogOutputOption = "table") -> None:
-    """List the policies with their papers and parameters.
+def list_policies(
+    *,
+    accuracy: Annotated[
+        str, Option("--accuracy", metavar="LOG", help="Show how far off the estimates of this log's jobs were.")
+    ] = "",
+    output: LogOutputOption = "table",
+) -> None:
+    """List the policies with their papers and parameters, or judge estimates.
 
     A policy says how many replicas each job gets. One file in voda/policies/
     adds one.
@@ -18,7 +29,14 @@ def list_policies(output: LogOutputOption = "table") -> None:
     Examples:
       voda policies
       voda policies -o json
+      voda policies --accuracy voda.db
+
+    --accuracy compares what was believed of each job's work with what the job
+    needed in the end: when it was submitted, at a tenth and at half of its work.
     """
+    if accuracy:
+        run_async(_judge(accuracy, output))
+        return
     import msgspec
 
     from voda.policies import POLICIES
@@ -33,6 +51,25 @@ def list_policies(output: LogOutputOption = "table") -> None:
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
         _show(rows)
+
+
+async def _judge(log: str, output: LogOutput) -> None:
+    from voda.cli.render.replay import estimates_table
+    from voda.cli.render.terminal import show
+    from voda.timetravel.estimate_accuracy import EstimateAccuracy
+    from voda.timetravel.replay import events_between
+
+    judge = EstimateAccuracy()
+    async with open_log(log) as store:
+        async for event in events_between(store):
+            judge.apply(event)
+    rows = judge.rows()
+    if output == "json":
+        print_json(rows)
+    elif rows:
+        show(estimates_table(rows, _GOAL))
+    else:
+        print("No job of this log has completed with work that is known.", file=sys.stderr)
 
 
 def _show(policies: Sequence[Mapping[str, Any]]) -> None:
