@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from voda.domain.gpus import NO_GPUS, total
+from voda.domain.state import Surplus
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import AnyFact
@@ -28,7 +29,6 @@ from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live, LiveCluster
 from voda.projections.pool_changes import LivePool
-from voda.projections.surplus import longer_at
 
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
@@ -53,6 +53,7 @@ class Due(NamedTuple):
     """To be recorded."""
 
 
+_LEAST_QUIET_S: Final = 30.0
 NOTHING: Final = Due()
 
 
@@ -251,6 +252,14 @@ class LastingSurplus:
         self.due_at = (
             longer_at(pool.surplus.surplus, now) if pool.settings.heeds_resize_cost and _may_grow(pool) else math.inf
         )
+
+
+def longer_at(surplus: Surplus, now: float) -> float:
+    """Return the next instant at which nobody has started for twice as long as at the one before; infinite: none."""
+    quiet_s = max(surplus.lasted_s, _LEAST_QUIET_S)
+    while surplus.taken_at + quiet_s <= now:
+        quiet_s *= 2
+    return surplus.taken_at + quiet_s
 
 
 def _may_grow(pool: LivePool) -> bool:

@@ -114,10 +114,8 @@ class Surplus(Struct, frozen=True, kw_only=True):
     """How long what the last few starts took had been there, in the mean; infinite until a few jobs have started."""
 
     def lasts_s(self, above: int, now: float) -> tuple[float, int]:
-        """Return for how many seconds more a GPU of it is likely to be there, which starts take after `above` others,
-        and how many of the next ones are there since the same instant; 0: all.
-
-        As long as such GPUs were there lately, or as long again as it is there, or nobody has started.
+        """Return for how many seconds more a GPU is likely to be there that starts take after `above` others: as long
+        as such ones were lately, as it is, or as nobody has started; and how many more are like it, 0: all.
         """
         since, alike = self.begun_at, 0
         for run_since, gpus in reversed(self.runs):

@@ -1,8 +1,7 @@
 """How long GPUs beyond what jobs need at least are there until a job starts on them, from what plans start and release.
 
 A start takes those that are there for the shortest time; a job that ends, or is preempted, leaves its minimum. Rules:
-each event costs O(1); before a few starts nothing is known. Where virtual clusters share a pool nothing is kept: what
-one starts says nothing of the others.
+each event costs O(1); where virtual clusters share a pool nothing is kept, for one says nothing of the others.
 """
 
 import math
@@ -19,7 +18,6 @@ _FEWEST_STARTS: Final = 3
 """That show something."""
 _LATELY: Final = 8
 """Starts that the mean is about."""
-_LEAST_QUIET_S: Final = 30.0
 
 
 class SurplusHistory(Struct, kw_only=True):
@@ -59,11 +57,3 @@ class SurplusHistory(Struct, kw_only=True):
         self.mean_s += (lasted_s - self.mean_s) / min(self.starts - 1, _LATELY)
         known_s = self.mean_s if self.starts > _FEWEST_STARTS else math.inf
         self.surplus = replace(self.surplus, runs=tuple(runs), taken_at=at, lasted_s=known_s)
-
-
-def longer_at(surplus: Surplus, now: float) -> float:
-    """Return the next instant at which nobody has started for twice as long as at the one before; infinite: none."""
-    quiet_s = max(surplus.lasted_s, _LEAST_QUIET_S)
-    while surplus.taken_at + quiet_s <= now:
-        quiet_s *= 2
-    return surplus.taken_at + quiet_s

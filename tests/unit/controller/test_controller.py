@@ -11,7 +11,7 @@ from tests.reasons import said
 from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import take_snapshots
+from voda.controller.snapshots import take_snapshots
 from voda.domain.dependency import Dependency
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.job_array import ArrayTask

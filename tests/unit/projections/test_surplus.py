@@ -5,9 +5,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voda.controller.triggers import longer_at
 from voda.domain.gpus import Gpus
 from voda.domain.state import Surplus
-from voda.projections.surplus import SurplusHistory, longer_at
+from voda.projections.surplus import SurplusHistory
 
 
 def a_cycle(times: int) -> Surplus:
