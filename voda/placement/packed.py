@@ -13,13 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from voda.domain.gpus import Gpus, total
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_room import FreeRoom
 from voda.placement.order import anchor, largest_first, most_confined_first, per_node, refusing, shape
-from voda.placement.partial_placement import carry_over
 from voda.placement.scarce import ScarceResources
 
 Packing = Mapping[str, Mapping[str, int]]
@@ -40,29 +39,10 @@ class Packed:
         kept = {job_id: nodes.keep(job_id) if view.jobs[job_id].refusals else [] for job_id in order}
         packing = {job_id: copies for job_id in order if (copies := nodes.pack(job_id, kept[job_id]))}
         node_of = _mapped(view, packing, {node for stays in kept.values() for node in stays if node})
-        packed = {
+        return {
             job_id: _by_index(_before(view, job_id, kept), {node_of[copy]: n for copy, n in copies.items()})
             for job_id, copies in packing.items()
         }
-        return _in_force_if_as_good(view, replicas, packed) if view.scarce else packed
-
-
-def _in_force_if_as_good(view: ClusterState, replicas: Mapping[str, int], packed: Placement) -> Placement:
-    """Return what can stay of the placement in force, unless packing anew starts more jobs or serves more GPUs.
-
-    Where resources are scarce, a packing depends on sizes that are only tried: jobs would move for nothing.
-    """
-    carried = carry_over(view, replicas)
-    kept = {**carried.whole}
-    for job_id, at in carried.short.items():
-        if [*at] == [*range(len(at))] and at and view.jobs[job_id].spec.size_within(len(at)) == len(at):
-            kept[job_id] = tuple(at.values())
-    return max(kept, packed, key=lambda placement: _worth(view, placement))
-
-
-def _worth(view: ClusterState, placement: Placement) -> tuple[int, Gpus]:
-    """Return the jobs with a place and their GPUs."""
-    return len(placement), total(view.jobs[name].spec.gpus_per_replica * len(at) for name, at in placement.items())
 
 
 @dataclass(slots=True)

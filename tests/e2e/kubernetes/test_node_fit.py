@@ -7,9 +7,11 @@ from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
-from voda.domain.node import Node
-from voda.events.types import NodeRoomChanged, WorkerExited, WorkerRefused
+from voda.domain.node import Node, PodNeeds
+from voda.events.types import JobChanged, NodeRoomChanged, WorkerExited, WorkerRefused
 
+LIMIT_RANGES = api.Resource("LimitRange", "v1", "limitranges")
+RUNTIME_CLASSES = api.Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", is_namespaced=False)
 VISION = {"key": "dedicated", "value": "vision", "effect": "NoSchedule"}
 
 
@@ -23,6 +25,13 @@ def fixed(name: str, world: JobsWorld, workers: int, **changes: Any) -> dict[str
 
 def node_of(it: Voda, name: str) -> Node:
     return it.service.view.live.cluster.nodes("v100")[name]
+
+
+async def ask_by_default(world: JobsWorld, cpus: str) -> None:
+    """Let containers of the namespace that say nothing ask for so many CPUs."""
+    limits = [{"type": "Container", "default": {"cpu": cpus}}]
+    metadata = {"name": "by-default", "namespace": world.namespace}
+    await world.client.create(LIMIT_RANGES, {"metadata": metadata, "spec": {"limits": limits}})
 
 
 async def until_told(it: Voda, name: str, words: str) -> None:
@@ -115,4 +124,41 @@ async def test_job_runs_once_pods_of_others_leave_it_room_and_those_are_told_of_
         await it.until_runs("asks", 1)
         changes = await it.facts(NodeRoomChanged)
         assert len([fact for fact in changes if fact.room and fact.room["cpu"] == 64_000]) == 1
+        assert not await it.facts(WorkerRefused)
+
+
+async def test_what_the_cluster_adds_to_pods_is_counted_before_a_plan(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await ask_by_default(world, "10")
+    runtime = {"metadata": {"name": world.namespace}, "handler": "vm", "overhead": {"podFixed": {"cpu": "2"}}}
+    await world.client.create(RUNTIME_CLASSES, runtime)
+    await world.add_nodes(a_node("gpu-1", 8, cpu="64"))
+    async with voda(world, tmp_path) as it:
+        await world.submit(wide("plain", world))
+        await it.until_runs("plain", 6)
+        await world.submit(wide("vm", world, priority=5, worker_spec={"runtimeClassName": world.namespace}))
+        await it.until_runs("vm", 5)
+        await world.submit(fixed("big", world, 7, priority=9))
+        await until_told(it, "big", "a worker asks for 10 CPUs")
+        assert len(await world.running("vm")) == 5
+        assert not await it.facts(WorkerRefused)
+
+
+async def test_what_the_cluster_adds_later_is_counted_for_jobs_that_wait(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 8, cpu="64"))
+    async with voda(world, tmp_path) as it:
+        await world.submit(fixed("first", world, 8))
+        await it.until_runs("first", 8)
+        await world.submit(wide("next", world))
+        await world.until(lambda: it.phase(it.id("next")) == "Waiting")
+        await ask_by_default(world, "10")
+
+        async def is_known() -> bool:
+            changes = await it.facts(JobChanged, it.id("next"))
+            return [change.needs for change in changes] == [PodNeeds(requests={"cpu": 10_000})]
+
+        await it.until(is_known)
+        await world.client.delete(api.JOBS, "first", world.namespace)
+        await it.until_runs("next", 6)
         assert not await it.facts(WorkerRefused)

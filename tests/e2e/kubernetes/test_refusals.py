@@ -7,19 +7,38 @@ from typing import Any
 import pytest
 
 from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
-from tests.kube.client import Resource
-from tests.kube.objects import a_node, an_indexed_job
+from tests.kube.client import PODS, Resource
+from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.events.types import PlanAdopted, WorkerExited, WorkerRefused
 
-LIMIT_RANGES = Resource("LimitRange", "v1", "limitranges")
+_ADMISSION = "admissionregistration.k8s.io/v1"
+POLICIES = Resource("MutatingAdmissionPolicy", _ADMISSION, "mutatingadmissionpolicies", is_namespaced=False)
+BINDINGS = Resource(
+    "MutatingAdmissionPolicyBinding", _ADMISSION, "mutatingadmissionpolicybindings", is_namespaced=False
+)
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+TEN_CPUS = '[JSONPatch{op: "add", path: "/spec/containers/0/resources/requests/cpu", value: "10"}]'
 
 
 async def ask_for_ten_cpus(world: JobsWorld) -> None:
     """Let admission have all pods ask for 10 CPUs: of a node of 64 CPUs and 8 GPUs six workers get theirs."""
-    limits = [{"type": "Container", "defaultRequest": {"cpu": "10"}, "default": {"cpu": "10"}}]
-    metadata = {"name": "ten", "namespace": world.namespace}
-    await world.client.create(LIMIT_RANGES, {"metadata": metadata, "spec": {"limits": limits}})
+    name, namespace = f"ten-{world.namespace}", {"kubernetes.io/metadata.name": world.namespace}
+    spec = {
+        "matchConstraints": {"resourceRules": [RULE]},
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": TEN_CPUS}}],
+    }
+    await world.client.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
+    bound = {"policyName": name, "matchResources": {"namespaceSelector": {"matchLabels": namespace}}}
+    await world.client.create(BINDINGS, {"metadata": {"name": name}, "spec": bound})
+
+    async def asks() -> bool:
+        pod = await world.client.create(PODS, a_pod("probe", world.namespace, memory="1Mi"))
+        await world.client.delete(PODS, "probe", world.namespace)
+        return "cpu" in pod["spec"]["containers"][0]["resources"]["requests"]
+
+    await world.until_it_is(asks)
 
 
 def a_job(name: str, namespace: str, *, least: int = 1, most: int = 8) -> dict[str, Any]:

@@ -366,6 +366,24 @@ async def test_impossible_wishes_on_the_object_are_told_and_not_taken_over(world
         assert registry.record(job_id).spec.min_replicas == 1
 
 
+async def test_sizes_changed_on_the_object_are_taken_over_and_bad_ones_are_told(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await _annotate(world, {"voda.dev/sizes": "1,2,4", "voda.dev/max-replicas": "4"})
+        await registry.settle(lambda: str(registry.record(job_id).spec.sizes) == "1,2,4")
+        assert registry.record(job_id).spec.max_replicas == 4
+        await _annotate(world, {"voda.dev/sizes": "2-9:4"})
+        await registry.settle(lambda: bool(registry.announced))
+        [told] = registry.announced
+        assert told.message == (
+            "the changed annotations are not taken over: metadata.annotations[voda.dev/sizes]: steps of 4 from 2 do not"
+            " reach 9: expected 2-6:4 or 2-10:4, got 2-9:4"
+        )
+        assert str(registry.record(job_id).spec.sizes) == "1,2,4"
+
+
 # ---- let go by hand
 
 

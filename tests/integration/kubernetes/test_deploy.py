@@ -64,6 +64,7 @@ EVERYWHERE = (
     *AT_HOME,
     *(Right(verb, "nodes") for verb in ("list", "watch")),
     *(Right(verb, "pods") for verb in ("list", "watch")),
+    *(Right(verb, "runtimeclasses", "node.k8s.io") for verb in ("list", "watch")),
     *(
         Right(verb, kind, "resource.k8s.io")
         for kind in ("deviceclasses", "devicetaintrules", "resourceslices", "resourceclaims")
@@ -77,6 +78,7 @@ ALWAYS = (
     Right("get", "namespaces"),
     *(Right(verb, "pods") for verb in ("patch", "delete")),
     Right("get", "pods/log"),
+    *(Right(verb, "limitranges") for verb in ("list", "watch")),
     *(Right(verb, "events") for verb in ("create", "list")),
     *(Right(verb, "jobstates", "voda.dev") for verb in ("list", "create", "patch")),
     *(Right(verb, "resourceclaimtemplates", "resource.k8s.io") for verb in ("get", "list", "watch", "create", "patch")),

@@ -39,6 +39,7 @@ from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.job_claims import job_gpus, with_claimed_gpus
+from voda.cluster.kubernetes.state.pod_defaults import with_pod_defaults
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -95,7 +96,7 @@ class KubernetesService:
     ) -> None:
         self.url = ""
         self.options, self.context = options, context
-        self.telemetry = telemetry
+        self.telemetry, self.clock = telemetry, clock
         self.store = InstrumentedStore(
             ArchiveBackedStore(store, config.archive()),
             telemetry,
@@ -104,7 +105,6 @@ class KubernetesService:
         timings = options.leader.timings()
         self.log_liveness = LogLiveness(self.store, tolerance_s=timings.renew_deadline_s)
         self.log_health = LogHealth(self.store, options.log or str(Path(options.home) / "voda.db"), telemetry)
-        self.clock = clock
         self.view = ReadModel(self.store)
         self.access = _access(options, context, clock)
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
@@ -142,6 +142,7 @@ class KubernetesService:
             refused=self.reporter.states.refuse,
             telemetry=telemetry,
             has_user_policy=options.cluster.user_policy,
+            defaults_changes=lambda: self.mirror.defaults.changes,
         )
 
     # ---- what the API asks
@@ -309,7 +310,8 @@ class KubernetesService:
     def _counted(self, parsed: ParsedManifest) -> ParsedManifest:
         if not self.mirror.is_synced:
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
-        return with_claimed_gpus(parsed, self.kubernetes.inventory.stock.devices)
+        filled = with_pod_defaults(parsed, self.mirror.defaults, self.options.cluster.gpu_resource)
+        return with_claimed_gpus(filled, self.kubernetes.inventory.stock.devices)
 
     def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
         refuse_elsewhere(parsed, self.options.cluster.namespaces, self.options.cluster.kinds)

@@ -34,7 +34,7 @@ _TAINT_RULES: Final = "devicetaintrules"
 """Served by Kubernetes 1.37 or newer."""
 _WIDE: Final = (_CLASSES, _SLICES, _CLAIMS)
 """Mirrored in the whole cluster."""
-_ONE: Final = {"fieldSelector": "metadata.name=voda"}
+ONE_OBJECT: Final = {"fieldSelector": "metadata.name=voda"}
 """At most one object of a collection: whether it may be listed is all that is asked."""
 
 MakeReflector = Callable[[str, type[Any], Callable[[str, Any], None], Callable[[], Mapping[str, Any]]], Reflector[Any]]
@@ -85,7 +85,7 @@ class DeviceDiscovery:
                 if is_there and (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
                     found.append(
-                        self.mirrored(api_path(_VERSION, name, namespace), of, put, partial(_within, namespace, kept))
+                        self.mirrored(api_path(_VERSION, name, namespace), of, put, partial(within, namespace, kept))
                     )
         return found
 
@@ -95,7 +95,7 @@ class DeviceDiscovery:
         try:
             # Each of them: a mirror of what may not be listed is never complete, and voda never ready.
             for name, namespace in (*((each, "") for each in _WIDE), *((_TEMPLATES, each) for each in namespaces)):
-                await self.api.list(api_path(_VERSION, name, namespace), PartialObject, _ONE)
+                await self.api.list(api_path(_VERSION, name, namespace), PartialObject, ONE_OBJECT)
         except ActionRefused as error:
             return self._refused("GPUs that are claimed do not count", error)
         return True
@@ -105,7 +105,7 @@ class DeviceDiscovery:
         if served is None or not any(each.name == _TAINT_RULES for each in served.resources):
             return False
         try:
-            await self.api.list(api_path(_VERSION, _TAINT_RULES), PartialObject, _ONE)
+            await self.api.list(api_path(_VERSION, _TAINT_RULES), PartialObject, ONE_OBJECT)
         except ActionRefused as error:
             return self._refused("devices that a DeviceTaintRule taints count as if it did not", error)
         return True
@@ -117,5 +117,6 @@ class DeviceDiscovery:
         return False
 
 
-def _within(namespace: str, objects: Mapping[str, Any]) -> Mapping[str, Any]:
+def within(namespace: str, objects: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the objects of a namespace, or all where it is empty."""
     return {key: each for key, each in objects.items() if namespace in ("", each.metadata.namespace)}

@@ -17,24 +17,30 @@ from functools import partial
 from typing import Any, Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.device_discovery import DeviceDiscovery
+from voda.cluster.kubernetes.device_discovery import ONE_OBJECT, DeviceDiscovery, MakeReflector, within
 from voda.cluster.kubernetes.kinds import served_kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange, is_older
+from voda.cluster.kubernetes.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import NotServed
+from voda.kubernetes_client.metadata import PartialObject
+from voda.kubernetes_client.paths import api_path
 from voda.kubernetes_client.reflector import Reflector
 
 _log = logging.getLogger(__name__)
 
 _NODES: Final = "/api/v1/nodes"
 _PODS: Final = "/api/v1/pods"
+_LIMIT_RANGES: Final = "limitranges"
+_RUNTIME_CLASSES: Final = "runtimeclasses"
 _TICK_S: Final = 1.0
 _DISCOVER_S: Final = 60.0
 """An operator may be installed after voda was."""
@@ -67,6 +73,12 @@ class ClusterMirror:
         self._devices = DeviceDiscovery(
             api=api,
             stock=inventory.stock.devices,
+            mirrored=lambda path, of, put, kept: self._reflector(path, of, partial(self._see, put), kept),
+        )
+        self.defaults = PodDefaults()
+        self._pod_defaults = DefaultsDiscovery(
+            api=api,
+            defaults=self.defaults,
             mirrored=lambda path, of, put, kept: self._reflector(path, of, partial(self._see, put), kept),
         )
         self._subscribers: list[OnJobChange] = [put_object]
@@ -146,6 +158,7 @@ class ClusterMirror:
         try:
             served = self._chosen(await _served(self.api))
             found = await self._devices.discover(self.namespaces())
+            found += await self._pod_defaults.discover(self.namespaces())
         except (ClusterUnavailable, ActionRefused) as error:
             level = logging.DEBUG if self._is_undiscovered else logging.WARNING
             _log.log(level, "cannot ask which jobs are served reason=%s", error)
@@ -244,6 +257,43 @@ async def _served(api: Api) -> Mapping[str, JobKind]:
     for path in served_kinds.VERSION_PATHS:
         resources[path] = await api.get(path, dict)
     return served_kinds.served(resources)
+
+
+@dataclass(kw_only=True)
+class DefaultsDiscovery:
+    """Finds out which of what the cluster adds to pods may be mirrored; all else works without."""
+
+    api: Api
+    defaults: PodDefaults
+    mirrored: MakeReflector
+    _followed: set[str] = field(default_factory=set, init=False)
+    """Paths."""
+    _unlisted: set[str] = field(default_factory=set, init=False)
+    """Those that may not be listed: an earlier installation gave no such rights."""
+
+    async def discover(self, namespaces: Sequence[str]) -> list[Reflector[Any]]:
+        """Return reflectors of what is not mirrored yet; ClusterUnavailable: the server does not answer."""
+        defaults, found = self.defaults, list[Reflector[Any]]()
+        for name, version, of, put, kept in (
+            (_LIMIT_RANGES, "v1", LimitRange, defaults.put_limit_range, defaults.limit_ranges),
+            (_RUNTIME_CLASSES, "node.k8s.io/v1", RuntimeClass, defaults.put_runtime_class, defaults.runtime_classes),
+        ):
+            for namespace in namespaces if name == _LIMIT_RANGES else ("",):
+                path = api_path(version, name, namespace)
+                if path not in self._followed and await self._may_list(path):
+                    self._followed.add(path)
+                    found.append(self.mirrored(path, of, put, partial(within, namespace, kept)))
+        return found
+
+    async def _may_list(self, path: str) -> bool:
+        try:
+            await self.api.list(path, PartialObject, ONE_OBJECT)
+        except (ActionRefused, NotServed) as error:
+            level = logging.DEBUG if path in self._unlisted else logging.WARNING
+            _log.log(level, "what the cluster adds to pods is learned by refusals reason=%s", error)
+            self._unlisted.add(path)
+            return False
+        return True
 
 
 @dataclass(kw_only=True)

@@ -39,7 +39,7 @@ from voda.domain.errors import (
     QuotaExceeded,
     TooManyJobs,
 )
-from voda.domain.job import JobSpec
+from voda.domain.job import Job, JobSpec
 from voda.domain.node import PodNeeds
 from voda.events.types import JobChanged
 from voda.kinds.base import FieldWarning
@@ -354,6 +354,24 @@ class Adoption:
         now = self.journal.clock.now()
         subject = subject_of(kind, meta)
         self.announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
+
+
+async def refill(journal: Journal, submits: JobSubmitter, job: Job) -> None:
+    """Record what pods of a job ask for now by its manifest, which voda makes or made its object of.
+
+    ClusterUnavailable: it is not known yet what the cluster adds to them.
+    """
+    spec = job.spec
+    if job.workers or spec.manifest is None or spec.share is not None:
+        return
+    try:
+        asked = submits.read(spec.manifest, Caller(user=spec.user, role="user")).spec
+    except PermanentError:
+        # It was accepted: what it cannot have now, its pods show.
+        return
+    if (asked.needs or PodNeeds()) != (spec.needs or PodNeeds()):
+        fact = JobChanged(job_id=spec.job_id, needs=asked.needs or PodNeeds())
+        await journal.record(fact, actor=spec.user, payer=spec.user)
 
 
 def is_at_rest(record: JobRecord) -> bool:

@@ -11,6 +11,7 @@ Rule: level, not edge: whatever wakes it, it acts on what log and cluster show b
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -39,7 +40,7 @@ from voda.events.envelope import Event
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import NO_TELEMETRY, Telemetry
-from voda.operator.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused
+from voda.operator.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused, refill
 from voda.operator.registration.companions import restore_companions
 from voda.operator.registration.creation import ACTOR, Creation, NameTaken
 from voda.operator.registration.object_duties import UNREADY_S, Duty, ObjectDuties, SpecAnnotations, Work
@@ -74,9 +75,11 @@ class Registrar:
         refused: MarkRefused = lambda uid, sentence: True,
         telemetry: Telemetry = NO_TELEMETRY,
         has_user_policy: bool = False,
+        defaults_changes: Callable[[], int] = lambda: 0,
     ) -> None:
         self._mirror = objects
         self._journal = journal
+        self._submits = submits
         adoption = Adoption(
             objects=objects,
             journal=journal,
@@ -103,6 +106,10 @@ class Registrar:
         """Jobs that may have no object."""
         self._unready: dict[str, tuple[float, KubeJob]] = {}
         """uid of one that its start makes ready, if that comes soon -> when to look at it again, soonest first."""
+        self._defaults_changes = defaults_changes
+        """Says how often what the cluster adds to pods has changed."""
+        self._filled_at = -1
+        """After how many of these changes all waiting jobs were looked at."""
         self._sweep_at = 0.0
         self._retry_at = math.inf
         """When the first of what failed in this step is tried again."""
@@ -156,7 +163,7 @@ class Registrar:
             while True:
                 await self._once()
         finally:
-            self._is_following, self._sweep_at = False, 0.0
+            self._is_following, self._sweep_at, self._filled_at = False, 0.0, -1
             self._unready.clear()
 
     async def _once(self) -> None:
@@ -177,6 +184,9 @@ class Registrar:
             # What others appended before this leader's time must be known before anything is done twice.
             await journal.catch_up()
             self._sweep()
+            if self._filled_at != (changes := self._defaults_changes()):
+                await self._refill()
+                self._filled_at = changes
         self._retry_at = math.inf
         due, next_at = self._due(journal.clock.now())
         await for_each(due, lambda work: work(), at_once=_AT_ONCE)
@@ -193,6 +203,17 @@ class Registrar:
         self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._backoff.forget_before(now - _LONGEST_DELAY_S - _SWEEP_S)
+
+    async def _refill(self) -> None:
+        """Look at what the pods of waiting jobs ask for, as the cluster adds other things to them than before."""
+        registry, live = self._journal.view.job_registry, self._journal.view.live.cluster
+        for pool in live.pools():
+            for job in [job for job in live.jobs(pool).values() if not job.workers]:
+                await asyncio.sleep(0)
+                if registry.submission(adoption_id(job.uid)) is None:
+                    await refill(self._journal, self._submits, job)
+                elif job.uid in self._objects:
+                    self._duties.touched.setdefault(job.uid, False)
 
     async def keep_companions(self) -> None:
         """Make again what somebody deletes of what the objects of live jobs need, until cancelled."""
