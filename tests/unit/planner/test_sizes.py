@@ -83,8 +83,10 @@ def test_job_when_scattered_gpus_fit_a_part_of_its_size_has_the_size_below_and_o
     wide = replace(wide, spec=at_sizes(wide.spec, JobSizes.of([2, 4])))
     small = a_job("small", max_replicas=2, submitted_at=1.0)
     nodes = [a_node("n1", gpus=3), a_node("n2", gpus=3), a_node("n3", gpus=3)]
+    view = a_state(jobs=[wide, small], nodes=nodes)
     for placer in PLACERS.values():
-        view = a_state(jobs=[wide, small], nodes=nodes)
+        placed = placer.place(view, {"wide": 4, "small": 2}, 0.0)
+        assert {job_id: len(at) for job_id, at in placed.items()} == {"wide": 2, "small": 2}
         plan = decide(view, POLICIES["elastic-fifo"], placer, 0.0, cause="tick")
         assert {job_id: len(at) for job_id, at in plan.placement.items()} == {"wide": 2, "small": 2}
 

@@ -83,7 +83,9 @@ class Pool:
         if kind == "submit":
             self.number += 1
             fields = {name: value[name] for name in ("priority", "min_replicas", "gpus_per_replica")}
-            sizes = JobSizes.of(range(value["min_replicas"], value["min_replicas"] + value["more"] + 1, value["step"]))
+            sizes = JobSizes.of(
+                range(value["min_replicas"], value["min_replicas"] + value["more"] + 1, value.get("step", 1))
+            )
             fields["sizes"], most = None if sizes.is_dense else sizes, sizes.most
             if value["is_pinned"] and value["cluster"] in PINS and value["priority"] >= 0:
                 fields["pinned_cell"] = PINS[value["cluster"]]
