@@ -99,6 +99,12 @@ def run(  # noqa: PLR0913 - one parameter per option
     env = config.environment()
     discovery = _discovery(script, slots_per_host or _default_slots(env), env)
     steps = parse_sizes(sizes, "--sizes", most=_MOST_PROCESSES) if sizes else None
+    if steps is not None:
+        least = steps.above(min_np - 1)
+        if not 0 < least <= (max_np or least):
+            bounds = f"{min_np} to {max_np}" if max_np else f"{min_np} or more"
+            raise InvalidInput(f"--sizes is {steps}: expected one of --min-np to --max-np, {bounds}")
+        min_np = least
     rules = Rules(min_np=min_np, max_np=max_np, sizes=steps, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
     raise click.exceptions.Exit(
