@@ -93,7 +93,9 @@ class Categories:
         user = user_of(key)
         of_one = self._of[user] if user else self._brought.get(self._of[user][key].brought_by, {})
         while (has_too_many := len(of_one) > self._most_of_user) or self._count > self._most:
-            oldest = next(iter(of_one if has_too_many else self._of[self._has_most()]))
+            # Whatever the order in which users came: a snapshot does not keep it.
+            most = max(self._of.items(), key=lambda each: (len(each[1]), each[0]))[1]
+            oldest = next(iter(of_one if has_too_many else most))
             self._forget(oldest)
             yield oldest
 
@@ -112,10 +114,6 @@ class Categories:
             self._of.setdefault(user_of(key), {})[key] = one
             if one.brought_by:
                 self._brought.setdefault(one.brought_by, {})[key] = None
-
-    def _has_most(self) -> str:
-        """Return the user who has most; of equals the last by name, whatever the order in which they came."""
-        return max(self._of, key=lambda user: (len(self._of[user]), user))
 
     def _forget(self, key: str) -> None:
         own = self._of[user_of(key)]

@@ -1,7 +1,7 @@
 """Which reports of a job are not believed: what contradicts its own earlier ones, its request, or the clock.
 
-Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so. What is no number
-never gets into the log.
+Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so
+(`voda/timetravel/report_doubts.py`). What is no number never gets into the log.
 """
 
 import math
@@ -58,25 +58,6 @@ def find_doubt(
 def is_said_again(
     last: ReportDoubt | None, fact: JobProgressed, span: UndisturbedSpan, *, processes: float, now: float
 ) -> bool:
-    """Return whether a job reports a size for the second time, long after its workers changed: it was the first
-    report of all that was of a former size, and `processes` is wrong.
-    """
+    """Return whether a job says its size again, long after any change: it was its first report that was of another."""
     is_same = last == ReportDoubt("size", float(fact.workers), processes * len(span.workers))
     return is_same and now - span.changed_at > _SAME_SIZE_S
-
-
-def doubt_text(why: ReportDoubt) -> str:
-    """Return the sentence that users read."""
-    said, known = f"{why.reported:g}", f"{why.expected:g}"
-    match why.kind:
-        case "beyond":
-            reason = f"it says {said} epochs done, and the job has {known}"
-        case "over":
-            reason = f"it says {said} epochs done, of an epoch that is over: {known} were done before"
-        case "fell":
-            reason = f"it says {said} epochs done, fewer than the {known} before, and no worker has changed since"
-        case "size":
-            reason = f"it is of {said} workers, and the job has {known}"
-        case "clock":
-            reason = f"its last epoch took {said} s by the program's clock, and it has run for {known} s"
-    return f"the last report is not believed: {reason}"

@@ -104,9 +104,7 @@ class UndisturbedSpan(Struct, kw_only=True):
         self._set(left)
 
     def begin_anew(self, now: float) -> None:
-        """Take in that the program began anew on the same workers, which may lose epochs; no sample is taken of it, as
-        it may have waited for its next try.
-        """
+        """Take in that the program began anew on the same workers: what it lost and waited is in no sample."""
         self._change(now)
         self.changes = max(self.changes, 2)
 

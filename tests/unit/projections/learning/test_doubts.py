@@ -7,6 +7,7 @@ from voda.domain.settings import Settings
 from voda.domain.state import Estimate
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted, ProgramFailed, WorkerExited, WorkerStarted
 from voda.projections.learning import Learning
+from voda.timetravel.report_doubts import doubt_text
 
 SETTINGS = Settings(resize_cost_s=60.0)
 
@@ -33,7 +34,7 @@ def believed(log: Log) -> tuple[Estimate, str]:
     for event in log.events:
         learning.apply(event)
     job = a_job("a", category="resnet", max_replicas=8, epochs=10, epochs_done=2.5)
-    return learning.estimate(job, SETTINGS), learning.doubt("a")
+    return learning.estimate(job, SETTINGS), doubt_text(learning.measurements("a"))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_doubt_of_whole_numbers_is_kept_byte_by_byte() -> None:
         for event in log.events:
             learning.apply(event)
         again.load(learning.dump())
-        assert learning.doubt("a")
+        assert doubt_text(learning.measurements("a"))
         assert again.dump() == learning.dump()
 
 
