@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME ...]`: run every benchmark (bench_*.py), or those whose name contains a NAME.
 
 A benchmark is a module with `TITLE` and `run() -> Sequence[Row]`. Goals are reported, never enforced: machines are
-noisy, so compare the ratios.
+noisy, so compare the ratios. `python -m benchmarks quality -h` compares what policies make of workloads.
 """
 
 import importlib
@@ -9,6 +9,7 @@ import pkgutil
 import sys
 
 import benchmarks
+from benchmarks import quality
 from benchmarks.table import Row, show
 
 
@@ -35,4 +36,7 @@ def main(wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["quality"]:
+        quality.main(sys.argv[2:])
+    else:
+        main(sys.argv[1:])

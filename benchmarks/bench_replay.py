@@ -7,7 +7,8 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.table import Row
-from voda.controller.follower import catch_up, restore, take_snapshots
+from voda.controller.follower import catch_up, restore
+from voda.controller.snapshots import take_snapshots
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from voda.application.read_model import ReadModel
-from voda.controller.follower import catch_up, take_snapshots
+from voda.controller.follower import catch_up
+from voda.controller.snapshots import take_snapshots
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node

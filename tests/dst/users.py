@@ -19,7 +19,17 @@ from tests.dst.journal import KEY, WHOLE, Answered, Journal, Kind
 from tests.dst.world import Answer, Unanswered, World
 from voda.domain.rng import rng_at
 
-POLICIES: Final = ("elastic-fifo", "fifo", "elastic-tiresias", "tiresias", "srjf", "ffdl", "elastic-srjf", "afs-l")
+POLICIES: Final = (
+    "elastic-fifo",
+    "fifo",
+    "elastic-tiresias",
+    "tiresias",
+    "srjf",
+    "ffdl",
+    "elastic-srjf",
+    "afs-l",
+    "elastic-value",
+)
 CLUSTERS: Final = ("red", "blue")
 """Virtual clusters, where there are some."""
 _WITHOUT_GPUS: Final = 0.2

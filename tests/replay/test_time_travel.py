@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_spec, a_state
 from tests.reasons import said
-from voda.controller.follower import catch_up, take_snapshots
+from voda.controller.follower import catch_up
+from voda.controller.snapshots import take_snapshots
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Phase
 from voda.domain.settings import Settings

@@ -29,6 +29,7 @@ MUTABLE = {
     "_Share": "one user's while one plan is made",
     "Shares": "what is left while one policy is at work",
     "SharingNode": _STATE,
+    "SurplusHistory": _STATE,
     "UndisturbedSpan": _STATE,
     "WorkerChanges": _STATE,
     "_UsageTotals": _STATE,

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from voda.application.read_model import ReadModel
 from voda.backoff import delay_s
-from voda.controller.follower import dump_states, save_snapshots
+from voda.controller.snapshots import dump_states, save_snapshots
 from voda.domain.errors import LogArchived, StoreNotWritable, VodaError
 from voda.log.store import EventStore
 

@@ -17,6 +17,7 @@ from voda.domain.errors import InvalidField, InvalidInput, TooManyJobs, WrongSta
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import Settings
+from voda.domain.shares import lacking_memory, largest_gpu_mib
 from voda.events.cell_text import parts_text
 from voda.kinds.base import FieldWarning, JobManifest, size_path
 from voda.manifests.arrays import ARRAY
@@ -25,7 +26,6 @@ from voda.manifests.replicas import share_memory_path
 from voda.projections.job_record import JobRecord, submitted_bytes
 from voda.projections.job_registry import JobRegistry, LiveTotals
 from voda.projections.live import LiveCluster
-from voda.sharing import lacking_memory, largest_gpu_mib
 from voda.text import size as size_text
 
 LIVE_BYTES: Final = 32_000_000

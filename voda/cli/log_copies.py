@@ -185,7 +185,8 @@ async def _trim(log: str, folder: Path, keep_s: float | None, before: int | None
 
 async def _snapshot(log: str, folder: Path | None) -> int:
     from voda import config
-    from voda.controller.follower import catch_up, take_snapshots
+    from voda.controller.follower import catch_up
+    from voda.controller.snapshots import take_snapshots
     from voda.log.archive.archive_backed_store import ArchiveBackedStore
     from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live

@@ -3,7 +3,7 @@
 A step reads the log to its end, looks at each trigger that is due (`triggers`), and decides if any of them, or an
 event, was a cause. Rules: decide from the log alone; one writer decides (its epoch fences former leaders); a plan that
 interrupts jobs that run puts the next one off by `ratelimit_s`, any other by a tenth of it, and the first event after a
-quiet time is served at once.
+quiet time is served at once. Meanwhile jobs start on what is free, a second after the decision before at the latest.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
 from voda.controller.triggers import (
     FairShares,
+    LastingSurplus,
     LateReclaims,
     PolicyQueues,
     SilentNodes,
@@ -31,7 +32,7 @@ from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
 from voda.planner.decide import interrupts
-from voda.planner.registries import Registries, redecide
+from voda.planner.registries import Registries, redecide, start_on_free
 from voda.policies import Policy
 from voda.projections.live import Live
 
@@ -39,6 +40,8 @@ NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially."""
 _LEAST_SHARE: Final = 0.1
 """Of the rate limit: how long a decision that interrupts nobody puts off the next one, for bursts of events."""
+_START_PAUSE_S: Final = 1.0
+"""The same, of the next one that only starts jobs."""
 
 
 class Controller:
@@ -72,10 +75,15 @@ class Controller:
             UnusedGpus(pool),
             LateReclaims(pool),
             FairShares(pool),
+            LastingSurplus(pool),
         )
         self._pool_choice = PoolChoice(pool, self._registries)
         self._cause = ""
         """Why a decision is due; empty: none is."""
+        self._may_start = False
+        """Whether something has happened since the last decision of any kind."""
+        self._started_at = -math.inf
+        """When it was."""
         self._decided_at = -math.inf
         self._interrupted_at = -math.inf
         """When jobs that ran were last resized, moved or preempted, as far as this leader knows."""
@@ -135,11 +143,14 @@ class Controller:
         if self._clock.now() >= self._decide_at():
             await self._decide()
             await self._look()
+        elif self._clock.now() >= self._start_at():
+            await self._start()
+            await self._look()
         await self._choose_pool()
         if self._canceled.idle(self.live.cluster):
             return self._clock.now()
         ends_at = min(self._pool_choice.due_at, self._lost_runs.due_at)
-        return min(self._decide_at(), ends_at, *(trigger.due_at for trigger in self._triggers))
+        return min(self._decide_at(), self._start_at(), ends_at, *(trigger.due_at for trigger in self._triggers))
 
     async def _end_canceled(self) -> None:
         """End canceled jobs, and cancel those that wait in vain for others: their ends may leave more to do so."""
@@ -172,6 +183,21 @@ class Controller:
         pauses = (self._interrupted_at, limit_s), (self._decided_at, _LEAST_SHARE * limit_s)
         return max((at + pause_s for at, pause_s in pauses if at <= now), default=-math.inf)
 
+    def _start_at(self) -> float:
+        """Return when to start jobs on free GPUs before the next decision about all; infinite: nothing has happened."""
+        if not self._may_start or self._started_at > self._clock.now():
+            return math.inf
+        return self._started_at + _START_PAUSE_S
+
+    async def _start(self) -> None:
+        """Start jobs on what is free, and leave the others to the next decision."""
+        now = self._clock.now()
+        fact = start_on_free(self.live.state(self.pool), self._registries, now, cause=self._cause)
+        if fact is not None:
+            await self._stream.append([fact], at=now)
+            await self.catch_up()
+        self._may_start, self._started_at = False, now
+
     async def _decide(self) -> None:
         """Make a plan, and record it if it changes anything."""
         now, cause = self._clock.now(), self._cause
@@ -189,6 +215,7 @@ class Controller:
             await self._stream.append([fact], at=now)
         # Not before: a decision that the store did not take is still due.
         self._cause, self._decided_at = "", now
+        self._may_start, self._started_at = False, now
         if fact is not None:
             if interrupts(state, fact):
                 self._interrupted_at = now
@@ -221,5 +248,6 @@ class Controller:
                 trigger.see(event, cluster, now)
             if is_due_after(event.data, cluster, self.pool):
                 self.request_decision(event.type)
+                self._may_start = True
         if not self._cause and self.live.learning.changed_materially():
             self._cause = NEW_ESTIMATES

@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from voda.domain.gpus import NO_GPUS
+from voda.domain.gpus import NO_GPUS, total
+from voda.domain.state import Surplus
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import AnyFact
@@ -27,6 +28,7 @@ from voda.planner.registries import Registries
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live, LiveCluster
+from voda.projections.pool_changes import LivePool
 
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
@@ -36,6 +38,8 @@ has been sick for so long.
 """
 USERS_TURN: Final = "users take turns"
 """Cause of a plan that is due because users have gone on using GPUs for a while, where they have fair shares."""
+SURPLUS_LASTS: Final = "GPUs stay free"
+"""Cause of a plan that is due because nobody has started for a while, so that a job may grow by what is free."""
 RECLAIM_OVERDUE: Final = "reclaim is overdue"
 """Cause of a plan that is due because a job has not left cells within `reclaim_grace_s`, or has left them late."""
 
@@ -49,6 +53,7 @@ class Due(NamedTuple):
     """To be recorded."""
 
 
+_LEAST_QUIET_S: Final = 30.0
 NOTHING: Final = Due()
 
 
@@ -224,6 +229,49 @@ class FairShares:
         elif not now < self._turn_at < math.inf:
             self._turn_at = now + settings.fair_share_half_life_s / TURNS_IN_A_HALF_LIFE
         self.due_at = self._turn_at
+
+
+class LastingSurplus:
+    """A job grows by GPUs that are free for longer than such GPUs were of late: another event need not come."""
+
+    _CHANGES: Final = (facts.PlanAdopted, facts.SettingsChanged, facts.LeaderElected)
+
+    def __init__(self, pool: str) -> None:
+        self.due_at = -math.inf
+        self._pool = pool
+
+    def see(self, event: Event, _cluster: LiveCluster, _now: float) -> None:
+        if isinstance(event.data, self._CHANGES):
+            self.due_at = -math.inf
+
+    def look(self, _live: Live, now: float) -> Due:
+        return Due(SURPLUS_LASTS) if -math.inf < self.due_at <= now else NOTHING
+
+    def arm(self, cluster: LiveCluster, now: float) -> None:
+        pool = cluster.pool(self._pool)
+        self.due_at = (
+            longer_at(pool.surplus.surplus, now) if pool.settings.heeds_resize_cost and _may_grow(pool) else math.inf
+        )
+
+
+def longer_at(surplus: Surplus, now: float) -> float:
+    """Return the next instant at which nobody has started for twice as long as at the one before; infinite: none."""
+    quiet_s = max(surplus.lasted_s, _LEAST_QUIET_S)
+    while surplus.taken_at + quiet_s <= now:
+        quiet_s *= 2
+    return surplus.taken_at + quiet_s
+
+
+def _may_grow(pool: LivePool) -> bool:
+    """Return whether the plan leaves GPUs free that a job may grow by."""
+    jobs, free = pool.jobs, int(total(node.usable_gpus for node in pool.nodes.values()))
+    least = free + 1
+    for job_id, nodes in pool.plan.placement.items():
+        if (job := jobs.get(job_id)) is not None:
+            free -= len(nodes) * job.spec.gpus_per_replica
+            if len(nodes) < job.spec.max_replicas:
+                least = min(least, job.spec.gpus_per_replica)
+    return 0 < least <= free
 
 
 def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:

@@ -3,11 +3,13 @@
 Rule: capacity follows the node: what a pod has of a GPU that is gone stays its own, and is of no use to others.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest
+from voda.domain.node import Node
+from voda.domain.reasons.cells import GpusTooSmall
 
 
 class PodShares(Struct, frozen=True, kw_only=True):
@@ -128,3 +130,18 @@ class SharingNode(Struct, kw_only=True):
     def _shares(self) -> Iterator[tuple[str, ContainerGpus]]:
         for pod in self.pods.values():
             yield from pod.containers.items()
+
+
+def largest_gpu_mib(nodes: Iterable[Node]) -> int | None:
+    """Return the memory of the largest GPU of these nodes, MiB, 0 = not known; None: they have none to share."""
+    return max((device.memory_mib for node in nodes for device in node.devices), default=None)
+
+
+def lacking_memory(largest_mib: int | None, request: GpuRequest) -> GpusTooSmall | None:
+    """Return that no GPU of a pool has the memory that a share asks for, where its largest has so much.
+
+    None: the largest one has as much, however much of it is in use; or there are no GPUs to share.
+    """
+    if largest_mib is None or request.memory_mib <= largest_mib:
+        return None
+    return GpusTooSmall(needs_mib=request.memory_mib, largest_mib=largest_mib)

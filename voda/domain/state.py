@@ -100,6 +100,31 @@ def mean_life(half_life_s: float) -> float:
     return half_life_s / math.log(2.0)
 
 
+class Surplus(Struct, frozen=True, kw_only=True):
+    """The GPUs that planned jobs have beyond their minimum, or that nobody has: how long they are there until a job
+    starts on them (`voda/projections/surplus.py`).
+    """
+
+    runs: tuple[tuple[float, Gpus], ...] = ()
+    """(since when, GPUs) of what jobs left, oldest first; all other GPUs are there since `begun_at`."""
+    begun_at: float = 0.0
+    taken_at: float = 0.0
+    """When a job last started."""
+    lasted_s: float = math.inf
+    """How long what the last few starts took had been there, in the mean; infinite until a few jobs have started."""
+
+    def lasts_s(self, above: int, now: float) -> tuple[float, int]:
+        """Return for how many seconds more a GPU is likely to be there that starts take after `above` others: as long
+        as such ones were lately, as it is, or as nobody has started; and how many more are like it, 0: all.
+        """
+        since, alike = self.begun_at, 0
+        for run_since, gpus in reversed(self.runs):
+            if (above := above - gpus) < 0:
+                since, alike = run_since, -above
+                break
+        return max(self.lasted_s, now - min(since, self.taken_at)), alike
+
+
 class ExpectedRetry(Struct, frozen=True, kw_only=True):
     """A job without workers whose program failed and is to be started again."""
 
@@ -124,6 +149,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     settings: Settings
     service: Mapping[str, UserService] = {}
     """User -> GPU time that they have had lately, of those who have had some."""
+    surplus: Surplus = Surplus()
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}

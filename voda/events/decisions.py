@@ -55,6 +55,8 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     empty: none is guaranteed any longer."""
     devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
     """job id -> devices of each worker on its node, where they differ from the plan before."""
+    only_starts: bool = False
+    """Whether it starts jobs on free GPUs, and considers no others."""
     launchers: Mapping[str, str] = {}
     """job id -> node of its launcher, where that asks for GPUs and differs from the plan before; empty: it has none."""
 

@@ -49,12 +49,14 @@ from voda.domain.reasons.outcomes import (
 from voda.domain.reasons.policies import (
     BestSpeedup,
     ByGain,
+    ByValue,
     Compacted,
     Gain,
     GrowthNearRetry,
     GrowthUnpaid,
     HigherPriority,
     InOrder,
+    LessValue,
     Order,
     OthersGrowthUnpaid,
     PolicyCause,
@@ -165,15 +167,16 @@ def _joint(reason: Reason) -> str:
 
 def _cause(cause: Cause) -> str:
     match cause:
-        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup():
+        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup() | ByValue() | LessValue():
             return _policy(cause)
         case HigherPriority(jobs=jobs, gpus=gpus):
             has = "has" if jobs == 1 else "have"
             return f"{counted(jobs, 'job')} of higher priority {has} {counted(gpus, 'GPU')}"
         case UserTurns(users=users, gpus=gpus, had_gpus=had):
             return f"{counted(users, 'user')} take turns, this one had {had:,g} GPUs lately and has {gpus:,} now"
-        case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s):
-            return f"growing to {to} would save {saved_s} s and cost {cost_s} s"
+        case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s, lasts_s=lasts_s):
+            lasts = "" if lasts_s is None else f" in the {span(lasts_s)} that such GPUs are free of late,"
+            return f"growing to {to} would save {saved_s} s{lasts} and cost {cost_s} s"
         case GrowthNearRetry(in_s=in_s):
             return f"a job whose program failed needs the GPUs again in {span(in_s)}"
         case OthersGrowthUnpaid():
@@ -208,6 +211,11 @@ def _policy(cause: PolicyCause) -> str:
             return f"highest gain {per_gpu:.2f}/GPU"
         case Compacted(pending=pending):
             return f"compacted, while {counted(pending, 'job')} cannot start"
+        case ByValue(per_gpu=per_gpu, next_per_gpu=other):
+            than = f", {other:,g} s with the next in line" if other else ""
+            return f"a GPU here saves all jobs together {per_gpu:,g} s a second{than}"
+        case LessValue(per_gpu=per_gpu, least_per_gpu=least):
+            return f"a GPU here would save all jobs together {per_gpu:,g} s a second, elsewhere {least:,g} s or more"
         case BestSpeedup(speedup=speedup, gpus=gpus):
             return f"best total speedup {speedup:.2f} on {counted(gpus, 'GPU')}"
         case _:

@@ -40,9 +40,12 @@ def without_fixed(view: ClusterState) -> tuple[ClusterState, Mapping[str, Job]]:
             rigid[job_id] = replace(job, spec=job.spec.as_planned)
     if rigid:
         view = replace(view, jobs={**view.jobs, **rigid})
-    if not fixed:
-        return view, fixed
-    return replace(without_jobs(view, fixed.keys()), nodes=_left_by(view, fixed)), fixed
+    return (leaving_out(view, fixed) if fixed else view), fixed
+
+
+def leaving_out(view: ClusterState, fixed: Mapping[str, Job]) -> ClusterState:
+    """Return the view without these planned jobs: what they have is others'."""
+    return replace(without_jobs(view, fixed.keys()), nodes=_left_by(view, fixed))
 
 
 def beyond_user_bound(view: ClusterState, held: Set[str]) -> dict[str, Reason]:

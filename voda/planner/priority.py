@@ -21,7 +21,7 @@ from voda.placement.order import per_node
 from voda.placement.scarce import ScarceResources
 from voda.planner.fair_share import allocate_fairly
 from voda.planner.resize_cost import without_thrash
-from voda.policies import Policy
+from voda.policies import Policy, weighs_restarts
 
 _MOST_SPLITS: Final = 8
 """Of one placement: a bound on the time that a decision takes, where many priorities meet many scattered GPUs."""
@@ -100,9 +100,9 @@ def _classes(view: ClusterState) -> list[dict[str, Job]]:
 
 def _allocate_jobs(view: ClusterState, policy: Policy, now: float) -> Allocation:
     answer = policy.allocate(view, now)
-    if not view.settings.heeds_resize_cost:
+    if not view.settings.heeds_resize_cost or weighs_restarts(policy):
         return answer
-    replicas, reasons = without_thrash(view, answer.replicas)
+    replicas, reasons = without_thrash(view, answer.replicas, now)
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 

@@ -1,9 +1,12 @@
 """No thrash: a growth that does not pay for its restart is left out, and what it would have taken from others stays.
 
-Rules: starts, and the shrinks and preemptions that make room for starts, stand; see docs/adr/0006. Nor does a growth
-pay by GPUs that a job needs again for the next try of its program, if it is undone too soon; see docs/adr/0028.
+A growth is judged by what its job is likely to keep: where starts have lately taken such GPUs after a while, by that
+while, at the end of which the job is shrunk again (`Surplus`). Rules: starts, and the shrinks and preemptions that make
+room for starts, stand; see docs/adr/0006. Nor does a growth pay by GPUs that a job needs again for the next try of its
+program, if it is undone too soon; see docs/adr/0028.
 """
 
+import math
 from collections.abc import Mapping, Set
 from itertools import compress, repeat
 from operator import gt
@@ -17,22 +20,29 @@ from voda.domain.state import ClusterState, Estimate
 _UNKNOWN: Final = Estimate(speedup=())
 
 
-def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, Reason]]:
+def without_thrash(
+    view: ClusterState, wanted: Mapping[str, int], now: float
+) -> tuple[Mapping[str, int], Mapping[str, Reason]]:
     """Return the replicas wanted, less growths that do not pay, and reasons of the jobs that keep what they had.
 
-    Only the GPUs of the growths left out are given back: to preempted jobs first, then to waiting ones, then to shrunk
-    ones.
+    Of a growth of which a part pays, the largest such part stays. Only the GPUs of the growths left out are given back:
+    to preempted jobs first, then to waiting ones, then to shrunk ones.
     """
-    growths: dict[str, GrowthUnpaid | GrowthNearRetry] = {**_growths_that_do_not_pay(view, wanted)}
-    growths |= _growths_into_retries(view, wanted, growths.keys())
+    left_out = _growths_that_do_not_pay(view, wanted, now)
+    near_retries = _growths_into_retries(view, wanted, left_out.keys())
+    growths: dict[str, tuple[int, GrowthUnpaid | GrowthNearRetry]] = {**left_out, **near_retries}
     if not growths:
         return wanted, {}
     replicas, reasons = dict(wanted), dict[str, Reason]()
     freed = NO_GPUS
-    for job_id in growths:
-        size = len(view.plan.placement[job_id])
+    for job_id, (size, cause) in growths.items():
+        had = len(view.plan.placement[job_id])
         freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
-        replicas[job_id], reasons[job_id] = size, Keeps(workers=size, why=(growths[job_id],))
+        replicas[job_id] = size
+        is_as_before = size == had
+        reasons[job_id] = (
+            Keeps(workers=size, why=(cause,)) if is_as_before else Resized(had=had, workers=size, why=(cause,))
+        )
     served = _served_instead(view, wanted, freed)
     replicas.update(served)
     for job_id, size in served.items():
@@ -48,27 +58,74 @@ def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mappi
     return replicas, reasons
 
 
-def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> dict[str, GrowthUnpaid]:
-    """Return job id -> why it stays as it is."""
+def _growths_that_do_not_pay(
+    view: ClusterState, wanted: Mapping[str, int], now: float
+) -> dict[str, tuple[int, GrowthUnpaid]]:
+    """Return job id -> the size that pays, or the one it has, and why it gets no more."""
     in_force = view.plan.placement
-    unpaid: dict[str, GrowthUnpaid] = {}
     # Nearly no job grows.
     sizes = map(len, map(in_force.get, wanted, repeat(())))
-    for job_id in compress(wanted, map(gt, wanted.values(), sizes)):
-        before, size = len(in_force.get(job_id, ())), wanted[job_id]
-        if before and _is_settled(view, job_id):
-            estimate = view.estimates.get(job_id, _UNKNOWN)
-            saved_s = _saved_s(estimate, before, size)
-            if saved_s is not None and saved_s <= estimate.resize_cost_s:
-                saves_s, costs_s = round(max(saved_s, 0.0)), round(estimate.resize_cost_s)
-                unpaid[job_id] = GrowthUnpaid(to=size, saved_s=saves_s, cost_s=costs_s)
+    growing = [
+        job_id
+        for job_id in compress(wanted, map(gt, wanted.values(), sizes))
+        if in_force.get(job_id) and _is_settled(view, job_id)
+    ]
+    if not growing:
+        return {}
+    jobs, unpaid = view.jobs, dict[str, tuple[int, GrowthUnpaid]]()
+    used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items() if size)
+    above = max(0, view.capacity_gpus - used)
+    # A start takes free GPUs first, then those of the job that was submitted last.
+    for job_id in sorted(growing, key=lambda job_id: (-jobs[job_id].submitted_at, job_id)):
+        if (kept := _size_that_pays(view, job_id, wanted[job_id], above, now)) is not None:
+            unpaid[job_id] = kept
+        above += (wanted[job_id] - len(in_force[job_id])) * jobs[job_id].spec.gpus_per_replica
     return unpaid
+
+
+def _size_that_pays(
+    view: ClusterState, job_id: str, wanted: int, above: int, now: float
+) -> tuple[int, GrowthUnpaid] | None:
+    """Return the largest size that pays for a job, and why no larger one does; None: the size wanted pays.
+
+    Starts take `above` GPUs before those of the growth, and the newest of these before the others.
+    """
+    had, spec = len(view.plan.placement[job_id]), view.jobs[job_id].spec
+    gpus = spec.gpus_per_replica
+    estimate, size, why = view.estimates.get(job_id, _UNKNOWN), wanted, None
+    while size > had:
+        lasts_s, as_new = view.surplus.lasts_s(above + (wanted - size) * gpus, now)
+        if (unpaid := _unpaid(estimate, had, size, lasts_s)) is None:
+            break
+        why = why or unpaid
+        size = max(had, spec.size_within(size - -(-as_new // gpus))) if as_new else had
+    return None if why is None else (size, why)
+
+
+def _unpaid(estimate: Estimate, before: int, after: int, lasts_s: float) -> GrowthUnpaid | None:
+    """Return why a growth does not pay; None: it does, or not enough is known."""
+    if after >= len(estimate.speedup):
+        return None
+    cost_s, left_s, ends_s = estimate.resize_cost_s, estimate.time_left_s(before), estimate.time_left_s(after)
+    is_kept = not cost_s or cost_s + ends_s <= lasts_s
+    if is_kept:
+        saved_s = left_s - ends_s if left_s < math.inf else math.inf
+    elif lasts_s < math.inf and estimate.speedup[before] > 0:
+        # It is shrunk again, at the same cost; what it does meanwhile would take longer at its present size.
+        times = estimate.speedup[after] / estimate.speedup[before]
+        saved_s, cost_s = lasts_s * (times - 1), cost_s * (times + 1)
+    else:
+        return None
+    if saved_s > cost_s:
+        return None
+    lasts = None if is_kept else round(lasts_s)
+    return GrowthUnpaid(to=after, saved_s=round(max(saved_s, 0.0)), cost_s=round(cost_s), lasts_s=lasts)
 
 
 def _growths_into_retries(
     view: ClusterState, wanted: Mapping[str, int], left_out: Set[str]
-) -> Mapping[str, GrowthNearRetry]:
-    """Return job id -> why it stays as it is: a job needs the GPUs again before growth and shrink have paid."""
+) -> Mapping[str, tuple[int, GrowthNearRetry]]:
+    """Return job id -> the size it has, and why it keeps that: a job needs the GPUs again too soon for it to pay."""
     if not view.retries:
         return {}
     in_force, jobs = view.plan.placement, view.jobs
@@ -79,7 +136,7 @@ def _growths_into_retries(
     used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items())
     left = view.capacity_gpus - used + total(map(grown_gpus, left_out))
     growing = [job_id for job_id, size in wanted.items() if 0 < len(in_force.get(job_id, ())) < size]
-    kept: dict[str, GrowthNearRetry] = {}
+    kept: dict[str, tuple[int, GrowthNearRetry]] = {}
     for job_id in sorted(growing, key=lambda job_id: (-jobs[job_id].submitted_at, job_id)):
         if job_id in left_out or not _is_settled(view, job_id):
             continue
@@ -89,7 +146,8 @@ def _growths_into_retries(
             each for each in view.retries if each.in_s <= lasts_s and each.priority >= jobs[job_id].spec.priority
         ]
         if left < total(each.gpus for each in awaited):
-            kept[job_id] = GrowthNearRetry(in_s=round(min(each.in_s for each in awaited), 1))
+            retry = GrowthNearRetry(in_s=round(min(each.in_s for each in awaited), 1))
+            kept[job_id] = len(in_force[job_id]), retry
             left += grown_gpus(job_id)
     return kept
 
@@ -101,14 +159,6 @@ def _is_settled(view: ClusterState, job_id: str) -> bool:
     if len(job.workers) < job.spec.min_replicas or job.spec.size_within(len(planned)) != len(planned):
         return False
     return all(node in view.nodes and view.nodes[node].usable_gpus > 0 for node in planned)
-
-
-def _saved_s(estimate: Estimate, before: int, after: int) -> float | None:
-    """Return the seconds by which the job ends earlier; None when its remaining time is not known."""
-    if after >= len(estimate.speedup):
-        return None
-    left_s = estimate.time_left_s(before)
-    return left_s - estimate.time_left_s(after) if left_s < float("inf") else None
 
 
 def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:

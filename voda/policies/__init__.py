@@ -59,4 +59,9 @@ def gives_as_requested(policy: Policy) -> bool:
     return bool(getattr(policy, "gives_as_requested", False))
 
 
+def weighs_restarts(policy: Policy) -> bool:
+    """Return whether a policy weighs by itself what a restart costs; such a policy has this attribute."""
+    return bool(getattr(policy, "weighs_restarts", False))
+
+
 POLICIES: Final = Catalogue[Policy](__name__, method="allocate", noun="policy")

@@ -4,10 +4,11 @@ Rule: a type without a function leaves the projection as it is; folding is a dic
 there are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import get_annotations
 from typing import Any, ClassVar, TypeVar, get_args
 
+from voda.events.decisions import PlanAdopted
 from voda.events.envelope import Event
 
 Fold = TypeVar("Fold", bound=Callable[..., object])
@@ -32,3 +33,9 @@ class Projection:
         """Fold one event; events must come in the order of their positions."""
         if (fold := self._folds.get(type(event.data))) is not None:
             fold(self, event.data, event)
+
+
+def considered(fact: PlanAdopted, since: Mapping[str, int]) -> list[str]:
+    """Return the jobs that a plan considers of those that wait for that; `since` is job id -> position of its event."""
+    named = [job_id for job_id, position in since.items() if position <= fact.based_on]
+    return [job_id for job_id in named if job_id in fact.placed] if fact.only_starts else named

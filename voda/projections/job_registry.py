@@ -20,7 +20,7 @@ from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.message_pack import append, append_array, append_map
-from voda.projections.base import Projection
+from voda.projections.base import Projection, considered
 from voda.projections.job_changes import JobPatch
 from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
@@ -203,7 +203,7 @@ def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) 
             record.plan(fact, event.recorded_at)
             registry._mark(record, event)
     undecided = registry._undecided.get(fact.pool, {})
-    for job_id in [job_id for job_id, position in undecided.items() if position <= fact.based_on]:
+    for job_id in considered(fact, undecided):
         del undecided[job_id]
         if (record := planned(job_id)) is not None and record.phase is Phase.SUBMITTED:
             record.job = replace(record.job, phase=Phase.WAITING)

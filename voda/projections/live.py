@@ -22,7 +22,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.message_pack import append, append_structs
 from voda.projections import pool_changes
-from voda.projections.base import Projection
+from voda.projections.base import Projection, considered
 from voda.projections.dependencies import Dependencies, LiveArray
 from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, new_job, refused_job, replanned_job
 from voda.projections.learning import Learning
@@ -100,6 +100,7 @@ class LiveCluster(Projection):
             estimates=estimates or {},
             settings=live_pool.settings,
             service=dict(live_pool.service),
+            surplus=live_pool.surplus.surplus,
             outlived=dict(live_pool.outlived),
             silent_since=dict(live_pool.silent_since),
             placed_at=dict(live_pool.placed_at),
@@ -201,7 +202,7 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
         if job.workers:
             pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
-        pool_changes.forget_job(pool, fact.job_id)
+        pool_changes.end_job(pool, job, event.recorded_at)
 
 
 def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
@@ -326,11 +327,10 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 @LiveCluster.folds
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    in_force = pool.plan.placement
-    pool_changes.note_placed(pool.placed_at, pool.jobs, in_force, fact, event.recorded_at)
-    displaced_by = pool_changes.displacing(in_force, fact, pool.jobs)
+    pool_changes.note_placed(pool, fact, event.recorded_at)
+    displaced_by = pool_changes.displacing(pool.plan.placement, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
-    for job_id in [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]:
+    for job_id in considered(fact, pool.undecided):
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))

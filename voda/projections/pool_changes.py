@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
@@ -32,6 +32,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.job_changes import JobPatch, workers_after
+from voda.projections.surplus import SurplusHistory
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class LivePool(Struct, kw_only=True):
     service: dict[str, UserService] = {}
     led_at: float = 0.0
     """These five as in ClusterState."""
+    surplus: SurplusHistory = field(default_factory=SurplusHistory)
     drains: dict[str, Requested] = {}
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
@@ -158,10 +160,7 @@ def _most_workers(job: Job, node: Node) -> int:
 def displacing(before: Placement, fact: PlanAdopted, jobs: Mapping[str, Job]) -> Sequence[str]:
     """Return the live jobs to which a plan brings workers on nodes that workers of others leave by it.
 
-    Args:
-        before: the placement until then.
-        fact: the plan.
-        jobs: the live jobs.
+    `before` is the placement until then.
     """
     leavers: dict[str, set[str]] = {}
     for job_id, nodes in ((job_id, fact.placed.get(job_id, ())) for job_id in (*fact.placed, *fact.released)):
@@ -246,16 +245,22 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
         pool.service = {user: each.by(at, half_life_s) for user, each in pool.service.items()}
 
 
-def note_placed(
-    placed_at: MutableMapping[str, float], live: Container[str], before: Placement, fact: PlanAdopted, at: float
-) -> None:
-    """Note which live jobs a plan gives workers; `before` is the placement until then."""
+def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
+    """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
     for job_id in fact.released:
-        placed_at.pop(job_id, None)
+        pool.placed_at.pop(job_id, None)
+        if (job := pool.jobs.get(job_id)) is not None:
+            pool.surplus.leave(_least_gpus(pool, job), at)
     for job_id in fact.placed:
         # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
-        if job_id in live and job_id not in before:
-            placed_at[job_id] = at
+        if job_id not in pool.plan.placement and (job := pool.jobs.get(job_id)) is not None:
+            pool.placed_at[job_id] = at
+            pool.surplus.take(_least_gpus(pool, job), at)
+
+
+def _least_gpus(pool: LivePool, job: Job) -> Gpus:
+    """Return what counts for the surplus of a pool without virtual clusters."""
+    return Gpus(0 if pool.cells.virtual_clusters else job.spec.min_replicas * job.spec.gpus_per_replica)
 
 
 def change_outlived(pool: LivePool, fact: JobPatch, at: float) -> bool:
@@ -282,8 +287,15 @@ def move_job(old: LivePool, new: LivePool, job: Job, position: int) -> None:
     new.jobs[job_id], new.undecided[job_id] = job, position
 
 
+def end_job(pool: LivePool, job: Job, at: float) -> None:
+    """Drop what is noted of a job that has ended, beside its workers; others may have its GPUs."""
+    if job.spec.job_id in pool.plan.placement:
+        pool.surplus.leave(_least_gpus(pool, job), at)
+    forget_job(pool, job.spec.job_id)
+
+
 def forget_job(pool: LivePool, job_id: str) -> None:
-    """Drop what is noted of a job that has ended, beside its workers."""
+    """Drop what is noted of a job that the pool has no more, beside its workers."""
     for noted in (pool.undecided, pool.placed_at, pool.reclaimed_at):
         noted.pop(job_id, None)
     # A plan releases only what it placed, so the reason of a job that never was would stay for ever.

@@ -1,13 +1,11 @@
 """Shared GPUs: what is left of each, and which one the next part gets.
 
-`book` is for whoever gives parts one after the other: plans of jobs, and a machine that starts them. `sizes` says
-whether any GPU is large enough. `rating` rates
+`book` is for whoever gives parts one after the other: plans of jobs, and a machine that starts them. `rating` rates
 nodes for pods; it loads numpy, and so has a door of its own.
 
 Rule: these names and those of `rating` are the doors; others import nothing else from here.
 """
 
 from voda.sharing.book import OpenGpus
-from voda.sharing.sizes import lacking_memory, largest_gpu_mib
 
-__all__ = ["OpenGpus", "lacking_memory", "largest_gpu_mib"]
+__all__ = ["OpenGpus"]

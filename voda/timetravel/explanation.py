@@ -15,6 +15,7 @@ from voda.domain.gpus import GpuRequest
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
+from voda.domain.shares import lacking_memory, largest_gpu_mib
 from voda.domain.state import ClusterState, Estimate
 from voda.events.cell_text import parts_text
 from voda.planner.eligibility import held_jobs
@@ -22,7 +23,6 @@ from voda.planner.registries import Decide
 from voda.planner.sharing import part_of
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
-from voda.sharing import lacking_memory, largest_gpu_mib
 from voda.text import counted, number_are
 
 CAUSE = "explain"

@@ -16,7 +16,7 @@ from voda.events.event_text import per_node
 from voda.events.reason_text import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
-from voda.planner.registries import Registries, redecide
+from voda.planner.registries import Registries, redecide, start_on_free
 from voda.policies import has_queues
 from voda.projections.live import Live
 from voda.timetravel.replay import events_between
@@ -134,6 +134,8 @@ def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> D
 
 def _decide_again(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
     state, undecided = live.state(fact.pool), live.cluster.undecided(fact.pool)
+    if fact.only_starts:
+        return start_on_free(state, registries, event.recorded_at, cause=fact.cause)
     return redecide(state, undecided, registries, event.recorded_at, cause=fact.cause)
 
 

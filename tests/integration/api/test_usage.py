@@ -17,7 +17,8 @@ from voda.api.presenters.usage import usage_of
 from voda.auth.tokens import Authenticator
 from voda.cli.render.usage import usage_table
 from voda.clock import VirtualClock
-from voda.controller.follower import catch_up, take_snapshots
+from voda.controller.follower import catch_up
+from voda.controller.snapshots import take_snapshots
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore

@@ -10,7 +10,8 @@ from voda.app.runtime import Snapshots, last_recorded_at
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import catch_up, restore, take_snapshots
+from voda.controller.follower import catch_up, restore
+from voda.controller.snapshots import take_snapshots
 from voda.domain.errors import LogArchived
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted

@@ -11,7 +11,7 @@ from tests.reasons import said
 from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import take_snapshots
+from voda.controller.snapshots import take_snapshots
 from voda.domain.dependency import Dependency
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.job_array import ArrayTask
@@ -127,16 +127,37 @@ async def test_events_within_the_rate_limit_of_an_interruption_are_coalesced_int
     await stage.add(JobSubmitted(spec=a_spec("b")))
     await stage.step_at(1110)
     assert [plan.placed.keys() for plan in await stage.plans()] == [{"a"}, {"a", "b"}]
-    await stage.add(NodeJoined(node=a_node("n2", gpus=2)))
+    await stage.add(NodeJoined(node=a_node("n2", gpus=1)))
     assert await stage.step_at(1111) == 1140
-    await stage.add(JobSubmitted(spec=a_spec("c")))
+    await stage.add(JobSubmitted(spec=a_spec("c", min_replicas=2, max_replicas=2)))
     assert await stage.step_at(1139) == 1140
     await stage.step_at(1140)
     plan = (await stage.plans())[2:]
-    assert [plan.placed.keys() for plan in plan] == [{"a", "c"}]
+    assert [plan.placed.keys() for plan in plan] == [{"a"}]
 
 
-async def test_idle_gpus_wait_a_tenth_of_the_rate_limit_for_a_plan_that_interrupts_nobody(stage: Stage) -> None:
+async def test_job_that_fits_free_gpus_starts_within_the_rate_limit_as_requested_and_no_other_is_touched(
+    stage: Stage,
+) -> None:
+    await stage.begin(policy="elastic-fifo")
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=8)))
+    await stage.step_at(1100)
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(1110)
+    await stage.add(NodeJoined(node=a_node("n2", gpus=4)))
+    await stage.add(JobSubmitted(spec=a_spec("c", max_replicas=4, requested_replicas=2)))
+    await stage.add(JobSubmitted(spec=a_spec("large", min_replicas=8, max_replicas=8)))
+    assert await stage.step_at(1111) == 1140
+    plan = (await stage.plans())[-1]
+    assert (plan.placed, plan.released, plan.only_starts) == ({"c": ("n2", "n2")}, (), True)
+    assert stage.controller.live.cluster.undecided("default") == {"large"}
+    await stage.step_at(1140)
+    assert stage.controller.live.cluster.undecided("default") == set()
+    assert (await verify(stage.store)).difference is None
+
+
+async def test_gpus_that_a_job_leaves_go_to_a_waiting_one_at_once(stage: Stage) -> None:
     await stage.begin()
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1000.5)
@@ -146,8 +167,28 @@ async def test_idle_gpus_wait_a_tenth_of_the_rate_limit_for_a_plan_that_interrup
     await stage.add(JobSubmitted(spec=a_spec("c")))
     await stage.add(JobCompleted(job_id="a"))
     assert await stage.step_at(1004) == 1006
-    await stage.step_at(1006)
     assert stage.controller.live.cluster.plan("default").replicas == {"b": 1, "c": 1}
+    assert (await verify(stage.store)).difference is None
+
+
+async def test_jobs_start_within_the_rate_limit_once_a_second_at_the_most(stage: Stage) -> None:
+    await stage.begin()
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    assert await stage.step_at(1100.5) == 1101
+    assert stage.controller.live.cluster.plan("default").replicas == {"a": 1}
+    await stage.step_at(1101)
+    assert stage.controller.live.cluster.plan("default").replicas == {"a": 1, "b": 1}
+
+
+async def test_task_beyond_the_bound_of_its_array_does_not_start_on_free_gpus(stage: Stage) -> None:
+    await stage.begin()
+    for index in range(2):
+        array = ArrayTask(array_id="sweep", name="sweep", index=index, indices="0-1", at_once=1)
+        await stage.add(JobSubmitted(spec=a_spec(f"sweep-{index}", array=array)))
+        await stage.step_at(1100 + 2 * index)
+    assert stage.controller.live.cluster.plan("default").replicas == {"sweep-0": 1}
 
 
 @pytest.mark.parametrize("asked", [JobCancelRequested(job_id="a"), JobHaltRequested(job_id="a")])

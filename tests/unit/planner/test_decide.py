@@ -77,7 +77,7 @@ def a_view(
 
 
 def settled(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, int]:
-    return without_thrash(view, wanted)[0]
+    return without_thrash(view, wanted, now=0.0)[0]
 
 
 # ---- no thrash
@@ -112,7 +112,7 @@ def test_growth_when_the_job_has_not_its_minimum_then_it_is_not_judged(workers: 
 
 def test_shrink_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
     view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
-    replicas, reasons = without_thrash(view, {"a": 4, "b": 4})
+    replicas, reasons = without_thrash(view, {"a": 4, "b": 4}, now=0.0)
     assert replicas == {"a": 5, "b": 3}
     assert said(reasons["a"]) == "kept at 5 workers: shrinking to 4 would free GPUs that no other job needs now"
 
@@ -150,14 +150,14 @@ def test_shrink_when_replicas_hold_several_gpus_then_as_many_are_undone_as_the_f
 
 def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
     view = a_view({"a": 4, "b": 4}, remaining_s={"b": 1.0})
-    replicas, reasons = without_thrash(view, {"a": 0, "b": 8})
+    replicas, reasons = without_thrash(view, {"a": 0, "b": 8}, now=0.0)
     assert replicas == {"a": 4, "b": 4}
     assert said(reasons["a"]) == "kept at 4 workers: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_undone_takes_its_gpus_once_and_leaves_the_rest_to_shrunk_jobs() -> None:
     view = a_view({"a": 2, "b": 2, "c": 5}, remaining_s={"b": 1.0}, gpus=9)
-    replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1})
+    replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1}, now=0.0)
     assert replicas == {"a": 2, "b": 2, "c": 5}
     assert said(reasons["a"]) == "kept at 2 workers: to grow other jobs by these GPUs would not pay"
 
@@ -174,7 +174,7 @@ def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
 
 def test_waiting_job_when_a_growth_in_its_place_is_left_out_then_it_starts() -> None:
     view = a_view({"a": 2}, waiting={"b": 3, "c": 2}, remaining_s={"a": 1.0}, gpus=4)
-    replicas, reasons = without_thrash(view, {"a": 4, "b": 0, "c": 0})
+    replicas, reasons = without_thrash(view, {"a": 4, "b": 0, "c": 0}, now=0.0)
     assert replicas == {"a": 2, "b": 0, "c": 2}
     assert said(reasons["c"]) == "starts with 2 workers: to grow other jobs by these GPUs would not pay"
 
@@ -201,7 +201,7 @@ def test_thrash_when_prevented_then_nobody_starves_and_nothing_is_overdrawn(
     decision: tuple[ClusterState, Mapping[str, int]],
 ) -> None:
     view, wanted = decision
-    replicas, reasons = without_thrash(view, wanted)
+    replicas, reasons = without_thrash(view, wanted, now=0.0)
     assert sum(replicas.values()) <= sum(wanted.values()) <= view.capacity_gpus
     given_back = sum(wanted.values()) - sum(replicas.values())
     for job_id, size in replicas.items():

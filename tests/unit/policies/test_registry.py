@@ -6,9 +6,9 @@ from voda.domain.errors import InvalidInput
 from voda.policies import POLICIES, Queueing
 
 
-def test_policies_when_listed_are_the_eight() -> None:
-    eight = "afs-l elastic-fifo elastic-srjf elastic-tiresias ffdl fifo srjf tiresias"
-    assert list(POLICIES) == eight.split()
+def test_policies_when_listed_are_the_nine() -> None:
+    nine = "afs-l elastic-fifo elastic-srjf elastic-tiresias elastic-value ffdl fifo srjf tiresias"
+    assert list(POLICIES) == nine.split()
 
 
 def test_policy_when_its_name_is_wrong_is_answered_with_the_closest_and_all() -> None:

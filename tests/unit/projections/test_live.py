@@ -552,6 +552,7 @@ _POOL = (
     "reclaimed_at",
     "service",
     "led_at",
+    "surplus",
     "drains",
     "cells",
     "cells_revision",

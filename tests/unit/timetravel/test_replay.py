@@ -81,7 +81,8 @@ async def test_plan_numbered_when_asked_then_names_the_jobs_it_changed() -> None
 
 
 async def test_plan_numbered_when_begun_from_a_snapshot_then_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from voda.controller.follower import catch_up, take_snapshots
+    from voda.controller.follower import catch_up
+    from voda.controller.snapshots import take_snapshots
     from voda.projections.live import Live
 
     pool = await a_pool(30)

@@ -41,7 +41,24 @@ class BestSpeedup(ReasonPart, frozen=True, kw_only=True):
     gpus: Gpus
 
 
-PolicyCause = InOrder | ByGain | Gain | Compacted | BestSpeedup
+class ByValue(ReasonPart, frozen=True, kw_only=True):
+    """What a GPU is worth with the job: the seconds per second by which all completion times together shrink."""
+
+    per_gpu: float
+    """By its last step."""
+    next_per_gpu: float = 0.0
+    """With the next one in line, by the best step that nobody took; 0: nobody wants more."""
+
+
+class LessValue(ReasonPart, frozen=True, kw_only=True):
+    """A GPU would be worth less with the job than with all that have some, in the same unit."""
+
+    per_gpu: float
+    least_per_gpu: float = 0.0
+    """Of those that have some."""
+
+
+PolicyCause = InOrder | ByGain | Gain | Compacted | BestSpeedup | ByValue | LessValue
 
 
 class HigherPriority(ReasonPart, frozen=True, kw_only=True):
@@ -65,6 +82,8 @@ class GrowthUnpaid(ReasonPart, frozen=True, kw_only=True):
     to: int
     saved_s: int = 0
     cost_s: int
+    lasts_s: int | None = None
+    """For which it is likely to keep the GPUs; None: until it ends."""
 
 
 class GrowthNearRetry(ReasonPart, frozen=True, kw_only=True):

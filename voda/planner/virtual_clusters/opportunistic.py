@@ -90,7 +90,7 @@ def _targets(
             wanted[job_id] += size
     if not view.settings.heeds_resize_cost:
         return wanted, {}
-    sizes, reasons = without_thrash(view, wanted)
+    sizes, reasons = without_thrash(view, wanted, now)
     if not reasons:
         return wanted, {}
     return {job_id: max(size, served.get(job_id, 0)) for job_id, size in sizes.items()}, dict(reasons)

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
@@ -150,12 +151,17 @@ def _gain(spec: JobSpec, curve: Sequence[float], count: int) -> float:
     return (curve[size] - curve[count]) / (size - count) if size else 0.0
 
 
-def explained(
+def as_requested(_spec: JobSpec) -> None:
+    """Return no cause: the job gets what it requested."""
+
+
+def explained(  # noqa: PLR0913 - what causes a reason
     view: ClusterState,
     jobs: Sequence[Job],
     shares: Shares,
     *,
     why: Callable[[JobSpec], PolicyCause | None],
+    why_not: Callable[[JobSpec], PolicyCause | None] = as_requested,
     size: Callable[[JobSpec], int] = least,
 ) -> Allocation:
     """Return the shares of all ready jobs with a reason for each.
@@ -163,6 +169,7 @@ def explained(
     Args:
         view: the plan in force says what each job had.
         why: the cause for a job whose size changes; None: it gets what it requested.
+        why_not: the cause for a job that gets nothing; None: too few GPUs are free.
         size: replicas that a waiting job would get, were they free.
     """
     had_nodes = view.plan.placement
@@ -174,7 +181,8 @@ def explained(
     def reason(spec: JobSpec) -> Reason:
         gets, had = replicas[spec.job_id], len(had_nodes.get(spec.job_id, ()))
         if not gets:
-            return (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
+            waits = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
+            return waits if (cause := why_not(spec)) is None else replace(waits, why=(cause,))
         if gets == had:
             return _keeps(gets)
         cause = why(spec)
@@ -210,10 +218,6 @@ def sharing(view: ClusterState, shares: Shares, order: Order) -> Callable[[JobSp
     others = len(shares.replicas) - running
     cause = InOrder(running=running, others=others, gpus=view.capacity_gpus, order=order)
     return lambda _spec: cause
-
-
-def as_requested(_spec: JobSpec) -> None:
-    """Return no cause: the job gets what it requested."""
 
 
 # Most jobs keep what they have or wait for the same, decision after decision.

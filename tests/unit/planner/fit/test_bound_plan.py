@@ -15,7 +15,7 @@ from voda.domain.reasons.policies import UserTurns
 from voda.domain.settings import Settings
 from voda.domain.state import ClusterState, Estimate, UserService, linear_speedup
 from voda.placement import PLACERS
-from voda.policies import POLICIES, gives_as_requested
+from voda.policies import POLICIES, gives_as_requested, weighs_restarts
 
 DAY_S = 86_400
 NOW = 100_000.0
@@ -87,7 +87,7 @@ def test_user_who_waits_when_another_has_had_the_nodes_for_two_jobs_then_has_the
 
 
 @pytest.mark.parametrize("placer", PLACERS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [name for name, each in POLICIES.items() if not weighs_restarts(each)])
 def test_users_when_their_jobs_are_elastic_then_they_share_the_nodes(policy: str, placer: str, bound: Cluster) -> None:
     plan = planned(two_users(bound, least=1), policy, placer)
     expected = {"bob": 8} if gives_as_requested(POLICIES[policy]) else {"ann": 1, "bob": 7}

@@ -27,7 +27,15 @@ from voda.planner.virtual_clusters.plan_book import PlanBook
 from voda.planner.virtual_clusters.pool_jobs import PoolJobs, Rests
 from voda.planner.virtual_clusters.recovery import recover
 
-JOB = {"cluster": "vision", "priority": 0, "min_replicas": 1, "more": 2, "gpus_per_replica": 2, "is_pinned": False}
+JOB = {
+    "cluster": "vision",
+    "priority": 0,
+    "min_replicas": 1,
+    "more": 2,
+    "step": 1,
+    "gpus_per_replica": 2,
+    "is_pinned": False,
+}
 ROOT = Path(__file__).parents[4]
 DECISION = """
 from tests.unit.planner.virtual_clusters.drawn import a_new_pool

@@ -113,9 +113,9 @@ def test_forecast_is_what_then_happens(name: str, share: float, epochs: int) -> 
     assert {job_id for job_id in told if told[job_id].starts_at is not None} == set(waiting)
     ends = {job_id: expected.finishes_at or math.inf for job_id, expected in told.items()}
     errors = [abs(ends[job_id] - truth[job_id][1]) / (truth[job_id][1] - now) for job_id in told]
-    if name == "afs-l":
-        # It weighs jobs against each other to the last digit: a report less may let two of them trade places.
-        assert statistics.fmean(errors) <= 0.1
+    if name in ("afs-l", "elastic-value") and not is_exact:
+        # They weigh jobs against each other to the last digit: a report less may let two of them trade places.
+        assert statistics.fmean(errors) <= (0.1 if name == "afs-l" else 0.6)
     else:
         assert max(errors) <= tolerance
     if is_exact:

@@ -1,0 +1,143 @@
+"""`python -m benchmarks quality`: how well policies schedule public workloads, against the best of the other policies.
+
+Rules: every run of a workload has the same jobs, cluster and seed; figures of a family of workloads (`pollux`,
+`pollux-2x`) are means over its workloads, the worst rho is the largest. Without options: the new policy and the others,
+on five Pollux workloads of each load, which takes about ten minutes on one core.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+
+from voda.domain.errors import VodaError
+from voda.policies import POLICIES
+from voda.simulator.compare import ComparedRun, compare, contestants
+from voda.simulator.engine import SimulationOptions
+from voda.simulator.metrics import RunResult
+from voda.simulator.workloads.catalogue import load_workload
+
+WORKLOADS: Final = tuple(f"{load}/workload-{number}" for load in ("pollux", "pollux-2x") for number in (1, 3, 4, 6, 8))
+NEW: Final = "elastic-value"
+"""What the others are the yardstick of."""
+_S_PER_H: Final = 3600.0
+_NAMES: Final = ("workloads", "policy", "placer")
+_HEADS: Final = ("avg JCT s", "ratio", "unfair %", "worst rho", "restarts", "makespan h")
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """One policy and placer on the workloads of one family."""
+
+    family: str
+    workloads: int
+    policy: str
+    placer: str
+    avg_jct_s: float
+    jct_to_best: float
+    """Its mean completion time over the shortest one of the other policies in the same runs."""
+    unfair_share: float
+    """Of all jobs; 0 to 1."""
+    worst_rho: float
+    restarts_per_job: float
+    makespan_h: float
+
+
+def summarise(results: Sequence[RunResult]) -> Sequence[Figures]:
+    """Return the figures of every family, policy and placer, in the order of the results."""
+    groups: dict[tuple[str, str, str], list[RunResult]] = {}
+    for result in results:
+        family = result.workload.partition("/")[0]
+        groups.setdefault((family, result.policy, result.placer), []).append(result)
+    means = {key: fmean(each.avg_jct_s for each in group) for key, group in groups.items()}
+    best: dict[str, float] = {}
+    for (family, policy, _), mean_s in means.items():
+        if policy.partition(",")[0] != NEW:
+            best[family] = min(mean_s, best.get(family, mean_s))
+    return [
+        Figures(
+            family=key[0],
+            workloads=len(group),
+            policy=key[1],
+            placer=key[2],
+            avg_jct_s=means[key],
+            jct_to_best=means[key] / best.get(key[0], means[key]),
+            unfair_share=fmean(each.unfair_share for each in group),
+            worst_rho=max(each.worst_rho for each in group),
+            restarts_per_job=fmean(each.restarts_per_job for each in group),
+            makespan_h=fmean(each.makespan_s for each in group) / _S_PER_H,
+        )
+        for key, group in groups.items()
+    ]
+
+
+def table(figures: Sequence[Figures]) -> Table:
+    """Return the figures for people; the ratio is to the best of the other policies."""
+    shown = Table(title="mean completion times, fairness and restarts", title_justify="left", pad_edge=False)
+    for head in _NAMES:
+        shown.add_column(head)
+    for head in _HEADS:
+        shown.add_column(head, justify="right")
+    for each in figures:
+        shown.add_row(*_cells(each))
+    return shown
+
+
+def _cells(each: Figures) -> tuple[str, ...]:
+    return (
+        f"{each.family} ({each.workloads})",
+        each.policy,
+        each.placer,
+        f"{each.avg_jct_s:,.0f}",
+        f"{each.jct_to_best:.2f}",
+        f"{100 * each.unfair_share:.0f}",
+        f"{each.worst_rho:.1f}",
+        f"{each.restarts_per_job:.1f}",
+        f"{each.makespan_h:.1f}",
+    )
+
+
+async def measured(
+    workloads: Sequence[str], runs: Sequence[ComparedRun], *, data: Path | None, seed: int
+) -> Sequence[RunResult]:
+    """Run all workloads once for each policy and placer, and tell standard error how far it is."""
+    results: list[RunResult] = []
+    for number, name in enumerate(workloads, start=1):
+        workload = load_workload(name, data=data, seed=seed)
+        for run in runs:
+            print(f"{number} of {len(workloads)}: {name}, {run.title}, {run.placer} ...", file=sys.stderr, flush=True)
+            (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
+            if outcome.unfinished:
+                print(f"{name}, {run.title}: {len(outcome.unfinished)} jobs did not end", file=sys.stderr, flush=True)
+            results.append(outcome.result)
+    return results
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the figures of the workloads and policies that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks quality", description="How well policies schedule.")
+    parser.add_argument("-w", "--workload", action="append", help="repeatable; five of each load of Pollux by default")
+    parser.add_argument("-p", "--policy", action="append", help="repeatable, NAME[:PARAMETER=VALUE,...]; default: all")
+    parser.add_argument("--placer", action="append", help="repeatable; default: packed")
+    parser.add_argument("--data", type=Path, help="folder of the public data sets")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    given = parser.parse_args(arguments)
+    try:
+        runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
+        results = asyncio.run(measured(given.workload or WORKLOADS, runs, data=given.data, seed=given.seed))
+    except VodaError as error:
+        sys.exit(str(error))
+    figures = summarise(results)
+    if given.output == "json":
+        document: Mapping[str, object] = {"figures": figures, "runs": results}
+        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+    else:
+        Console().print(table(figures))
