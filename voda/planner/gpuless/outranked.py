@@ -60,14 +60,12 @@ def _outranking(view: ClusterState, jobs: Mapping[str, Job], placed: Placed) -> 
         alike = (*shape(job), job.spec.min_replicas)
         if job.is_canceling or job.spec.job_id in in_vain or alike in known:
             continue
-        # Nobody comes after another of its class who does not come after the first.
         known.add(alike)
         behind = (other for other in at_work if _rank(other) > _rank(job))
         if giving := {other.spec.job_id for other in behind if _has_what_it_lacks(view, job, other)}:
             yield job, giving
-            left -= 1
-        if not left:
-            return
+            if not (left := left - 1):
+                return
 
 
 def _rank(job: Job) -> tuple[int, float, str]:

@@ -58,26 +58,21 @@ def place_without_gpus(
         return not job.workers and job_id not in planned, -job.spec.priority, job.submitted_at, job_id
 
     waiting: dict[tuple[object, ...], Reason] = {}
-    """Why jobs of a class wait, as long as no other has taken anything since."""
+    """Why jobs of a class wait, as long as no other has taken or left anything since."""
     for job_id in sorted((job_id for job_id, job in jobs.items() if not job.is_canceling), key=turn):
-        job, had = jobs[job_id], planned.get(job_id, ())
-        alike = (*shape(job), job.spec.min_replicas, job.spec.max_replicas, job.spec.requested, job.spec.sizes)
-        is_new = not (had or job.workers)
-        if is_new and alike in waiting:
-            yield job_id, (), waiting[alike]
-            continue
-        found = room.place(job, had)
-        size = job.spec.size_within(len(found))
-        room.leave(job, found[size:])
-        if size or not is_new:
-            waiting.clear()
-        if size:
-            yield job_id, found[:size], _reason(job, size, len(had))
-            continue
-        reason = _waits(view, room.refusing(job), len(found))
-        if is_new:
-            waiting[alike] = reason
-        yield job_id, (), reason
+        job, had, spec = jobs[job_id], planned.get(job_id, ()), jobs[job_id].spec
+        alike = bool(job.workers), had, *shape(job), spec.min_replicas, spec.max_replicas, spec.requested, spec.sizes
+        if job.workers or alike not in waiting:
+            found = room.place(job, had)
+            size = spec.size_within(len(found))
+            room.leave(job, found[size:])
+            if size or job.workers:
+                waiting.clear()
+            if size:
+                yield job_id, found[:size], _reason(job, size, len(had))
+                continue
+            waiting[alike] = _waits(view, room.refusing(job), len(found))
+        yield job_id, (), waiting[alike]
 
 
 class _Room:
