@@ -64,7 +64,7 @@ def _without_gpus_of(view: ClusterState, jobs: Mapping[str, Job], going: Mapping
 
 
 def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]) -> ClusterState:
-    """Return the view in which these jobs have one worker more.
+    """Return the view in which these jobs have one worker more, which trains nothing.
 
     Such a job has had that place before where its launcher is `going` from it, or the plan in force leaves room for it;
     else a worker gives its own.
@@ -86,7 +86,6 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
         )
         jobs[job_id] = replace(jobs[job_id], spec=more)
         if (known := estimates.get(job_id)) is not None:
-            # On that many places, one worker fewer trains.
             estimates[job_id] = replace(known, speedup=(0.0, *known.speedup))
         home = going.get(job_id) or view.plan.launchers.get(job_id, "")
         if free.get(home, NO_GPUS) < spec.gpus_per_replica:
