@@ -158,7 +158,9 @@ def _refuse_other_size(spec: JobSpec, sizes: JobSizes | None, field: str, size: 
     """Raise InvalidField where a job does not run with so many workers."""
     if sizes is not None and size not in sizes:
         raise InvalidField(
-            field, f"{field}: job {spec.job_id} runs with {sizes} workers: expected one of these sizes, got {size}"
+            field,
+            f"{field}: job {spec.job_id} can run with {sizes} workers: expected one of these (or new sizes, such as"
+            f" 1-4:1), got {size}",
         )
 
 

@@ -43,9 +43,9 @@ class ProgramOptions:
     PANEL: ClassVar = "Program after --"
 
     workers: Annotated[
-        str,
+        str | None,
         Option("--workers", metavar="SIZES", help="Workers: 2, 1-4, 2-16:2 (steps of 2) or 1,2,4,8.", default_text="1"),
-    ] = ""
+    ] = None
     gpus: Annotated[
         int | None,
         Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="A process for each.", default_text="1"),
@@ -62,7 +62,7 @@ class ProgramOptions:
         Option(
             "--deepspeed",
             metavar="FILE",
-            help="Workers: those that the elastic section of DeepSpeed's JSON fits; of a manifest, too.",
+            help="Numbers of workers: those that fit the elastic section of this DeepSpeed JSON; for manifests, too.",
         ),
     ] = None
     env: Annotated[
@@ -91,8 +91,8 @@ class ProgramOptions:
     def refuse_any(self, *, is_printed: bool) -> None:
         """Raise InvalidInput on the first option that is given and not for manifests, --print among them."""
         given = ["print"] if is_printed else []
-        names = [field.name for field in fields(self) if field.name != "deepspeed"]
-        given += [name for name in names if getattr(self, name) not in ("", None, [])]
+        options = [field for field in fields(self) if field.name != "deepspeed"]
+        given += [field.name for field in options if getattr(self, field.name) != field.default]
         if given:
             option = ("gpus-per-worker" if given[0] == "gpus" else given[0]).replace("_", "-")
             raise InvalidInput(f"--{option} is for a program after --: a manifest says it itself")

@@ -65,9 +65,13 @@ def elastic_section(config: object, source: str) -> ElasticSection:
     """Return the elastic section of a configuration; raises InvalidInput, which names the source."""
     section = config.get("elasticity") if isinstance(config, Mapping) else None
     if not isinstance(section, Mapping):
-        raise InvalidInput(f"{source}: expected DeepSpeed's configuration with a section elasticity, got none")
-    if section.get("enabled", False) is not True:
-        raise InvalidInput(f"{source}: elasticity.enabled: expected true, got {section.get('enabled', False)!r:.40}")
+        raise InvalidInput(
+            f"{source}: expected DeepSpeed's configuration with a section elasticity, got none: give the"
+            " sizes by --workers 1,2,4 (in a manifest: voda.dev/sizes)"
+        )
+    if (enabled := section.get("enabled", False)) is not True:
+        shown = json.dumps(enabled) if enabled is None or enabled is False else repr(enabled)[:40]
+        raise InvalidInput(f"{source}: elasticity.enabled: expected true, got {shown}")
     version = section.get("version", 0.2)
     if str(version) != "0.1":
         shown = repr(version)[:40] if "version" in section else "none, which DeepSpeed takes for 0.2"

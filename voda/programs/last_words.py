@@ -52,6 +52,11 @@ _NOT_FOUND: Final = re.compile(
     r"|(?:^|: |command )(?P<command>[\w.+-]{1,100}): (?:command )?not found$",
     re.MULTILINE,
 )
+_NO_MODULE: Final = re.compile(
+    r".*python[\d.]*: (No module named [^ ]+(; .*)?"
+    r"|Error while finding module specification for .+ \(ModuleNotFoundError: No module named .+\))"
+)
+"""What Python says of one that it was to run with -m."""
 _KILLED: Final = "voda: the kernel killed"
 """What its shim says where a memory limit was reached, as the exit does."""
 _NOTE: Final = re.compile(rf"voda run: |\[voda: |{_KILLED}")
@@ -113,11 +118,13 @@ def last_words(printed: bytes | str) -> LastWords:
 
 
 def lacks_module(said: LastWords) -> bool:
-    """Return whether a program ended with exit code 1 for want of a Python module, which was the last that it said:
-    another try would end the same. One that was caught comes before other words, and a signal has another cause.
+    """Return whether a program ended with exit code 1 for want of a Python module, which was the last that it said, or
+    Python of one that it was to run with -m: another try would end the same. One that was caught comes before other
+    words, and a signal has another cause.
     """
-    is_last = said.lines[-1:] == (said.exception,)
-    return is_last and said.exception.startswith("ModuleNotFoundError: ") and said.exit_code in (None, 1)
+    is_last = said.lines[-1:] == (said.exception,) and said.exception.startswith("ModuleNotFoundError: ")
+    is_of_python = any(map(_NO_MODULE.fullmatch, said.lines[-1:]))
+    return (is_last or is_of_python) and said.exit_code in (None, 1)
 
 
 def is_not_found(said: str) -> bool:

@@ -55,7 +55,7 @@ class Program:
     """Such as ["python", "train.py", "--lr", "0.1"]."""
     name: str = field(default="", kw_only=True)
     """By default that of its script, with the first number that is free."""
-    workers: str | int = field(default="", kw_only=True)
+    workers: str | int | None = field(default=None, kw_only=True)
     """Such as "2", or for an elastic job "1-4", "2-16:2" (steps) or "1,2,4,8"; with `deepspeed`, of its sizes."""
     deepspeed: str = field(default="", kw_only=True)
     """DeepSpeed's configuration, a file whose elastic section says at how many GPUs the program runs."""
@@ -326,18 +326,19 @@ def _absence(file: Path) -> str:
 
 def _sizes(options: Program) -> JobSizes:
     """Return the numbers of workers with which a program runs; raises InvalidInput."""
-    workers = str(options.workers)
+    given = None if options.workers is None else parse_sizes(str(options.workers), "--workers")
     if not options.deepspeed:
-        return parse_sizes(workers or "1", "--workers")
+        return JobSizes.of([1]) if given is None else given
     # Only where it is asked for: it is about one library.
     from voda.programs.deepspeed import sizes_of_config
 
     sizes = sizes_of_config(Path(options.deepspeed), options.gpus_per_worker)
-    if not workers:
+    if given is None:
         return sizes
-    given = parse_sizes(workers, "--workers")
     if not (both := JobSizes.of(size for size in given if size in sizes)).ranges:
-        raise InvalidInput(f"--workers: expected some of the sizes of {options.deepspeed}, {sizes}, got {workers[:40]}")
+        raise InvalidInput(
+            f"--workers: expected some of the sizes of {options.deepspeed}, {sizes}, got {str(options.workers)[:40]}"
+        )
     return both
 
 

@@ -76,7 +76,12 @@ def test_program_with_a_configuration_of_deepspeed_runs_at_its_sizes(empty: Serv
     ("section", "workers", "sentence"),
     [
         ({**SECTION, "version": 0.2}, "", "elasticity.version: expected 0.1, the one that counts GPUs alone, got 0.2"),
-        (None, "", "expected DeepSpeed's configuration with a section elasticity, got none"),
+        (
+            None,
+            "",
+            "expected DeepSpeed's configuration with a section elasticity, got none: give the"
+            " sizes by --workers 1,2,4 (in a manifest: voda.dev/sizes)",
+        ),
         (SECTION, "3", "--workers: expected some of the sizes of ds.json, 1,2,4,8, got 3"),
     ],
 )
@@ -134,12 +139,12 @@ def test_submit_of_an_elastic_program_that_says_nothing_of_checkpoints_warns(
     assert (f"voda: {warning}" in told.stderr.splitlines()) == is_warned
 
 
-@pytest.mark.parametrize("words", [["2"], ["--workers", "2"]])
-def test_scale_of_a_plain_program_is_refused_in_the_words_of_the_user(words: list[str], empty: Server) -> None:
+@pytest.mark.parametrize(("words", "named"), [(["2"], ""), (["--workers", "2"], "--workers: ")])
+def test_scale_of_a_plain_program_is_refused_in_the_words_of_the_user(
+    words: list[str], named: str, empty: Server
+) -> None:
     empty.voda("submit", "--", "python", "plain_fit.py")
-    with pytest.raises(
-        InvalidInput, match=r"^--workers: job plain-fit runs a plain program, which has one worker, not 2"
-    ):
+    with pytest.raises(InvalidInput, match=rf"^{named}job plain-fit runs a plain program, which has one worker, not 2"):
         empty.voda("scale", "plain-fit", *words)
 
 
@@ -164,12 +169,17 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--env-from-file", "A", "--", "python", "train.py"], "--env-from-file: expected NAME=PATH"),
         (["--env-from-file", "A=b", "--image", "x:1", "--", "python", "train.py"], "valueFrom.secretKeyRef"),
         (["--gpus-per-worker", "0", "job.yaml"], "--gpus-per-worker is for a program after --"),
+        (["--workers", "", "job.yaml"], "--workers is for a program after --"),
         (["--print", "job.yaml"], "--print is for a program after --"),
         (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
         (["--workers", "4", "--", "python", "plain_fit.py"], "has one worker, not 4, because it imports no library"),
         (
             ["--workers", "4-1", "--", "python", "train.py"],
-            "--workers: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8",
+            "--workers: expected the smaller number first, got '4-1': 4 is above 1",
+        ),
+        (
+            ["--workers", "", "--", "python", "train.py"],
+            "--workers: expected 1 to 4,096, such as 2, 1-4, 2-16:2 or 1,2,4,8, got ''",
         ),
         (
             ["--time", "4x", "--", "python", "train.py"],

@@ -52,22 +52,23 @@ async def test_change_when_a_launcher_starts_the_program_has_more_workers(launch
         assert record.spec.max_replicas == 4
 
 
+OTHERWISE = "expected one of these (or new sizes, such as 1-4:1)"
 POWERS = a_spec(max_replicas=8, sizes=JobSizes.of([1, 2, 4, 8]))
 
 
 @pytest.mark.parametrize(
     ("patch", "sentence"),
     [
-        (JobPatch(max_replicas=6), "max_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 6"),
-        (JobPatch(min_replicas=3), "min_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 3"),
+        (JobPatch(max_replicas=6), f"max_replicas: job a can run with 1,2,4,8 workers: {OTHERWISE}, got 6"),
+        (JobPatch(min_replicas=3), f"min_replicas: job a can run with 1,2,4,8 workers: {OTHERWISE}, got 3"),
         (
             JobPatch(requested_replicas=5),
-            "requested_replicas: job a runs with 1,2,4,8 workers: expected one of these sizes, got 5",
+            f"requested_replicas: job a can run with 1,2,4,8 workers: {OTHERWISE}, got 5",
         ),
         (JobPatch(sizes="1,4,2"), "sizes: expected sizes in ascending order, each once, got 2 after 4"),
         (
             JobPatch(sizes="2,4", min_replicas=1),
-            "min_replicas: job a runs with 2,4 workers: expected one of these sizes, got 1",
+            f"min_replicas: job a can run with 2,4 workers: {OTHERWISE}, got 1",
         ),
     ],
 )

@@ -217,6 +217,14 @@ def test_simulate_ends_with_a_command_that_runs_as_written(tmp_path: Path) -> No
     assert CliRunner().invoke(build_app(), explain).exit_code == 0
 
 
+def test_simulate_and_run_at_sizes_of_an_unset_variable_are_refused() -> None:
+    for words in ("simulate -w poisson --jobs 2 --sizes=", "run --host-discovery-script hosts.sh --sizes= -- true"):
+        refused = CliRunner().invoke(build_app(), words.split())
+        assert refused.exit_code != 0
+        assert str(refused.exception).startswith("--sizes: expected 1 to ")
+        assert str(refused.exception).endswith(", such as 2, 1-4, 2-16:2 or 1,2,4,8, got ''")
+
+
 def test_simulate_says_which_users_of_fair_share_have_no_jobs() -> None:
     arguments = ["simulate", "--workload", "poisson", "--jobs", "2", "--fair-share", "nobody=2"]
     shown = CliRunner().invoke(build_app(), arguments)

@@ -19,6 +19,12 @@ def test_gpu_counts_when_deepspeed_computed_them_are_the_same(case: dict[str, An
     assert gpu_counts(section) == case["gpus"]
 
 
+NO_SECTION = (
+    "expected DeepSpeed's configuration with a section elasticity, got none: give the sizes by --workers 1,2,4 (in a"
+    " manifest: voda.dev/sizes)"
+)
+
+
 def a_config(folder: Path, **changes: object) -> Path:
     file = folder / "ds.json"
     section = {name: value for name, value in {**SECTION, **changes}.items() if value is not None}
@@ -36,7 +42,9 @@ def test_sizes_when_a_worker_has_several_gpus_are_those_that_make_whole_workers(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"enabled": None}, "elasticity.enabled: expected true, got False"),
+        ({"enabled": None}, "elasticity.enabled: expected true, got false"),
+        ({"enabled": False}, "elasticity.enabled: expected true, got false"),
+        ({"enabled": 1}, "elasticity.enabled: expected true, got 1"),
         ({"version": 0.2}, "elasticity.version: expected 0.1, the one that counts GPUs alone, got 0.2"),
         (
             {"version": None},
@@ -68,8 +76,8 @@ def test_config_when_it_has_no_such_section_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{}", "expected DeepSpeed's configuration with a section elasticity, got none"),
-        ("[1]", "expected DeepSpeed's configuration with a section elasticity, got none"),
+        ("{}", NO_SECTION),
+        ("[1]", NO_SECTION),
         ("[" * 100_000, "expected DeepSpeed's configuration, which is JSON: "),
         ("no", "expected DeepSpeed's configuration, which is JSON: "),
         ("1" * 1_000_001, "expected DeepSpeed's configuration of up to 1,000,000 bytes, got more"),

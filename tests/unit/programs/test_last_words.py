@@ -243,6 +243,10 @@ def test_hint_when_nothing_was_missing_is_none(said: str) -> None:
     assert hint(said, "python", "") == ""
 
 
+_NO_PACKAGE = (
+    "/venv/bin/python3.12: Error while finding module specification for 'torch.distributed.run'"
+    " (ModuleNotFoundError: No module named 'torch')\n"
+)
 _LACKS = "ModuleNotFoundError: No module named 'wandb'"
 
 
@@ -256,6 +260,11 @@ _LACKS = "ModuleNotFoundError: No module named 'wandb'"
         (_traceback(_LACKS) + "no wandb: going on without\n", False),
         (_traceback(_LACKS) + _traceback("OSError: the disk is full"), False),
         (_LACKS + "\n", False),
+        (_NO_PACKAGE, True),
+        ("/venv/bin/python3: No module named wandb\n", True),
+        (f"[rank0]: {_NO_PACKAGE}" + _torchrun("1 (pid: 157)"), True),
+        (_NO_PACKAGE + _torchrun("-9 (pid: 157)"), False),
+        (_NO_PACKAGE + "no torch: going on without\n", False),
         ("", False),
     ],
 )

@@ -37,15 +37,17 @@ def _range(text: str, field: str, most: int) -> range:
     if (match := _RANGE.fullmatch(text)) is None:
         raise InvalidField(field, f"{field}: {_expected(most)}, got {text[:40]!r}")
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    if 1 <= last < first <= most and step:
+        raise InvalidField(field, f"{field}: expected the smaller number first, got {text!r}: {first} is above {last}")
     if not 1 <= first <= last <= most or not step:
         raise InvalidField(field, f"{field}: {_expected(most)}, got {text[:40]!r}")
     if (last - first) % step:
         reached = last - (last - first) % step
+        nearest = f"{first}-{reached}:{step}" if reached > first else f"{first}"
         further = f" or {first}-{reached + step}:{step}" if reached + step <= most else ""
         raise InvalidField(
             field,
-            f"{field}: steps of {step} from {first} do not reach {last}: expected {first}-{reached}:{step}{further},"
-            f" got {text}",
+            f"{field}: steps of {step} from {first} do not reach {last}: expected {nearest}{further}, got {text}",
         )
     return range(first, last + 1, step)
 

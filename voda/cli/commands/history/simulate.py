@@ -32,9 +32,9 @@ class WorkloadArguments:
     rate: Annotated[float, Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
     load: Annotated[float, Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
     sizes: Annotated[
-        str,
+        str | None,
         Option("--sizes", metavar="SIZES", help="Numbers of workers at which jobs run, within their bounds: 1,2,4,8."),
-    ] = ""
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def _loaded(workload: str, part: WorkloadArguments, *, nodes: str, seed: int) ->
     loaded = load_workload(workload, data=part.data, nodes=cluster, seed=seed, options=options)
     for sentence in loaded.left_out:
         print(f"{loaded.name}: {sentence}", file=sys.stderr)
-    return at_sizes(loaded, parse_sizes(part.sizes, "--sizes")) if part.sizes else loaded
+    return loaded if part.sizes is None else at_sizes(loaded, parse_sizes(part.sizes, "--sizes"))
 
 
 def _warn_of_absent_users(fair_share: str, workload: "Workload") -> None:

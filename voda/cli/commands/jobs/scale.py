@@ -32,7 +32,7 @@ class ScaleArguments:
 
     workers: Annotated[
         str | None,
-        Option("--workers", metavar="SIZES", help="Replicas: 2, 1-4 (of its sizes); or new sizes: 1-4:1, 1,2,4,8."),
+        Option("--workers", metavar="SIZES", help="Workers: 2, 1-4 (of its sizes); or new sizes: 1-4:1, 1,2,4,8."),
     ] = None
     min_replicas: Annotated[int | None, Option("--min", help="Fewest replicas.")] = None
     max_replicas: Annotated[int | None, Option("--max", help="Most replicas.")] = None
@@ -48,7 +48,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     job: Annotated[str, Argument(help=JOB_HELP, autocompletion=live_jobs)],
     fields: ScaleArguments,
-    size: Annotated[str, Argument(metavar="SIZES", help="Workers, as --workers.")] = "",
+    sizes: Annotated[str | None, Argument(help="Workers, as --workers.")] = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
@@ -66,23 +66,24 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     """
     from voda.cli.http.client import call_server
 
-    change = _changed(fields, size)
     # The user said neither --min nor --max, but workers.
-    options = (*_WORKERS, *_FIELDS) if size or fields.workers else _FIELDS
+    options = _FIELDS if sizes is None and fields.workers is None else (*_WORKERS, *_FIELDS)
     try:
+        change = _changed(fields, sizes)
         call_server(where, lambda client: _scale(client, job, change, output, is_sure=yes))
     except InvalidField as error:
-        raise InvalidField(error.field, _with_options(str(error), options)) from error
+        told = _with_options(str(error), options)
+        raise InvalidField(error.field, told if sizes is None else told.removeprefix("--workers: ")) from error
 
 
-def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
+def _changed(fields: ScaleArguments, size: str | None = None) -> dict[str, object]:
     """Return the fields of a PATCH; raises InvalidInput where there are none, or one is given in two ways."""
     from voda.domain.sizes.text import parse_sizes
 
     change = provided(**asdict(fields))
-    if size and "workers" in change:
+    if size is not None and "workers" in change:
         raise InvalidInput(f"{size} and --workers {change['workers']} both say how many workers: give one of them")
-    if size:
+    if size is not None:
         change["workers"] = size
     if not change:
         raise InvalidInput(

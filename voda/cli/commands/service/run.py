@@ -55,7 +55,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     max_np: Annotated[
         int, Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
     ] = 0,
-    sizes: Annotated[str, Option("--sizes", metavar="SIZES", help="Its numbers of processes: 4-32:4 or 1,2,4,8.")] = "",
+    sizes: Annotated[
+        str | None, Option("--sizes", metavar="SIZES", help="Its numbers of processes: 4-32:4 or 1,2,4,8.")
+    ] = None,
     grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Time for a checkpoint.", is_span=True)] = 30.0,
     max_failures: Annotated[int, Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[
@@ -98,8 +100,8 @@ def run(  # noqa: PLR0913 - one parameter per option
     if max_np and max_np < min_np:
         raise InvalidInput(f"--max-np is {max_np}, expected --min-np ({min_np}) or more")
     env = config.environment()
+    steps = parse_sizes(sizes, "--sizes", most=_MOST_PROCESSES) if sizes is not None else None
     discovery = _discovery(script, slots_per_host or _default_slots(env), env)
-    steps = parse_sizes(sizes, "--sizes", most=_MOST_PROCESSES) if sizes else None
     min_np = _least(steps, min_np, max_np) if steps is not None else min_np
     rules = Rules(min_np=min_np, max_np=max_np, sizes=steps, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)

@@ -90,11 +90,15 @@ def set_policy(
       voda set-policy elastic-tiresias --pool a100 --parameter compact_pending=5
     """
     from voda.cli.http.client import call_server
-    from voda.policies.toolkit.parameters import parse_assignments
+    from voda.domain.errors import InvalidField
+    from voda.policies.toolkit.parameters import FIELD, parse_assignments
 
     values = parse_assignments(policy, parameter or ())
     change = provided(policy=policy, parameters={policy: values} if values else None)
-    call_server(where, lambda client: _show(client, pool, change, output))
+    try:
+        call_server(where, lambda client: _show(client, pool, change, output))
+    except InvalidField as error:
+        raise InvalidField(error.field, str(error).replace(f"{FIELD}.{policy}.", "--parameter ")) from error
 
 
 def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
