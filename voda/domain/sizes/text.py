@@ -45,10 +45,8 @@ def _range(text: str, field: str, most: int) -> range:
         reached = last - (last - first) % step
         nearest = f"{first}-{reached}:{step}" if reached > first else f"{first}"
         further = f" or {first}-{reached + step}:{step}" if reached + step <= most else ""
-        raise InvalidField(
-            field,
-            f"{field}: steps of {step} from {first} do not reach {last}: expected {nearest}{further}, got {text}",
-        )
+        why = f"steps of {step} from {first} do not reach {last}"
+        raise InvalidField(field, f"{field}: {why}: expected {nearest}{further}, got {text}")
     return range(first, last + 1, step)
 
 

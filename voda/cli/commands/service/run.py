@@ -55,9 +55,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     max_np: Annotated[
         int, Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
     ] = 0,
-    sizes: Annotated[
-        str | None, Option("--sizes", metavar="SIZES", help="Its numbers of processes: 4-32:4 or 1,2,4,8.")
-    ] = None,
+    sizes: Annotated[str | None, Option("--sizes", metavar="SIZES", help="Processes: 4-32:4 or 1,2,4,8.")] = None,
     grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Time for a checkpoint.", is_span=True)] = 30.0,
     max_failures: Annotated[int, Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[
