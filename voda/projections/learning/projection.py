@@ -21,7 +21,7 @@ from voda.projections.learning.cache import CachedEstimate, ReadEstimates
 from voda.projections.learning.categories import Categories
 from voda.projections.learning.doubts import doubt_text
 from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, WorkUnit, seconds_left, sizes_of, work_left
-from voda.projections.learning.knowledge import Knowledge, keys_of, sources
+from voda.projections.learning.knowledge import Knowledge, Stamps, keys_of, sources
 from voda.projections.learning.means import RunningMean
 from voda.projections.learning.measurements import Accuracy, JobMeasurements
 from voda.projections.learning.reports import learn_completion, learn_report
@@ -34,15 +34,17 @@ class Learning(Projection):
 
     def __init__(self, categories: Categories | None = None) -> None:
         self._known = Knowledge(categories)
-        self._judged: tuple[int, int] = (0, 0)
+        self._judged: Stamps = (0, 0, 0)
         self._clear_cache()
 
     def estimate(self, job: Job, settings: Settings) -> Estimate:
         """Return the estimate of the job's future; the same object while nothing changes."""
         job_id = job.spec.job_id
         cached = self._cache.get(job_id)
-        if cached is not None and cached.is_of(job, settings) and self._known.is_current(job_id, cached.stamps):
-            return cached.estimate
+        if cached is not None and cached.is_of(job, settings):
+            stamps = cached.stamps
+            if self._known.is_current(job_id, stamps) and not self._known.has_reported(job_id, stamps):
+                return cached.estimate
         return self._new_estimate(job, settings, cached)
 
     def estimates(self, pool: str, jobs: Mapping[str, Job], settings: Settings) -> dict[str, Estimate]:
@@ -114,7 +116,7 @@ class Learning(Projection):
         """By pool."""
         self._read_last: dict[str, CachedEstimate] = {}
         """By category: what a new job like its member that was read last is believed to be."""
-        self._judged = (0, 0)
+        self._judged = (0, 0, 0)
         self._material: set[tuple[bool, str]] = set()
         """Jobs (True) and categories (False) whose scaling differs materially from the one last read."""
 
@@ -157,7 +159,7 @@ class Learning(Projection):
             remaining_belief=left.belief if remaining_s < math.inf else ASSUMED,
             length_source=left.length_source,
             resize_cost_s=restarts.settled if restarts is not None else settings.resize_cost_s,
-            resize_cost_belief=Belief("category", restarts.spread()) if restarts is not None else Belief("declared"),
+            resize_cost_belief=Belief("category", restarts.spread) if restarts is not None else Belief("declared"),
             span_penalty=settings.span_penalty if span_penalty is None else span_penalty,
         )
 

@@ -128,10 +128,10 @@ def test_estimate_says_whether_the_job_or_its_category_measured_it_and_own_repor
 
 def test_restart_cost_is_the_median_of_the_last_ones() -> None:
     costs = RestartCosts()
-    assert costs.spread() == math.inf
+    assert costs.spread == math.inf
     assert [costs.add(cost) for cost in (30.0, 1897.0, 31.0, 30.0, 29.0)][:2] == [True, True]
     assert costs.settled == pytest.approx(30.0, rel=0.05)
-    assert costs.spread() < 1.1
+    assert costs.spread < 1.1
     for _ in range(20):
         costs.add(90.0)
     assert (costs.settled, len(costs.recent)) == (90.0, 15)
@@ -140,9 +140,9 @@ def test_restart_cost_is_the_median_of_the_last_ones() -> None:
 def test_spread_of_values_is_their_deviation() -> None:
     spread, mean = LogSpread(), RunningMean()
     for value in (1.0, 4.0) * 50:
-        spread.add(value)
+        spread.add(value, 0.7)
         mean.add(value)
-    assert spread.deviation(0.7) == pytest.approx(math.log(2.0), rel=0.02)
+    assert spread.deviation(0.7) == pytest.approx(math.log(2.0), rel=0.1)
     assert mean.error(0.25) == pytest.approx(1.5 / 2.5 / 10, rel=0.02)
     assert RunningMean().error(0.25) == math.inf
 

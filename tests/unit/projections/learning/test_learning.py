@@ -545,6 +545,21 @@ def test_estimates_of_a_pool_when_some_are_kept_are_those_of_every_job(
         assert learning.estimates("pool", there, settings) == expected
 
 
+@given(histories, st.data())
+def test_estimates_whenever_they_are_read_are_those_of_what_was_learned_and_of_nothing_kept(
+    history: Sequence[tuple[Any, float]], data: st.DataObject
+) -> None:
+    learning = Learning()
+    jobs = {job.spec.job_id: job for job in jobs_of(1.0)}
+    jobs["a"] = replace(jobs["a"], spec=replace(jobs["a"].spec, epochs=0))
+    for event in logged(history).events:
+        learning.apply(event)
+        if data.draw(st.booleans()):
+            cold = Learning()
+            cold.load(learning.dump())
+            assert learning.estimates("pool", jobs, SETTINGS) == cold.estimates("pool", jobs, SETTINGS)
+
+
 @given(histories)
 def test_estimates_when_reports_are_nonsense_are_still_numbers(history: Sequence[tuple[Any, float]]) -> None:
     learning = folded(logged(history).events)
