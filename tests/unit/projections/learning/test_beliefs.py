@@ -110,6 +110,22 @@ def test_length_that_nobody_declares_is_that_of_jobs_of_the_category_that_have_c
     assert believed(learning, "c", epochs=0, done=8).remaining_s == math.inf
 
 
+def test_estimate_that_was_read_before_is_renewed_by_each_completion_that_says_something_new() -> None:
+    log = Log()
+    submit(log, *"abcdw", epochs=0)
+    for job_id, epochs in (("a", 4), ("b", 8), ("c", 8), ("d", 9)):
+        for done in range(1, epochs + 1):
+            progressed(log, job_id, at=100 * done, done=done, samples=1000.0 + 500 * epochs)
+        log.add(JobCompleted(job_id=job_id), at=1000)
+    learning = Learning()
+    jobs = {"w": a_job("w", category="resnet", max_replicas=8, epochs=0)}
+    for event in log.events:
+        learning.apply(event)
+        cold = Learning()
+        cold.load(learning.dump())
+        assert learning.estimates("pool", jobs, SETTINGS) == cold.estimates("pool", jobs, SETTINGS)
+
+
 def test_estimate_says_whether_the_job_or_its_category_measured_it_and_own_reports_narrow_it() -> None:
     log = Log()
     submit(log, "a", "b")
