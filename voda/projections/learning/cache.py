@@ -18,9 +18,7 @@ class CachedEstimate:
 
     __slots__ = ("epochs_done", "estimate", "scaling", "settings", "spec", "stamps")
 
-    def __init__(
-        self, estimate: Estimate, scaling: Scaling, job: Job, settings: Settings, stamps: Stamps
-    ) -> None:
+    def __init__(self, estimate: Estimate, scaling: Scaling, job: Job, settings: Settings, stamps: Stamps) -> None:
         self.estimate = estimate
         self.scaling = scaling
         self.spec: JobSpec = job.spec
