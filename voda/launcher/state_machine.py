@@ -200,10 +200,15 @@ def _changed(state: LauncherState, goal: Layout | None, rules: Rules, now: float
             return state, ()
     size = state.used.size if state.used else 0
     listed = state.listed.size if state.listed else 0
-    why = f"{size} -> {goal}" if goal else f"{listed} slots are left, fewer than --min-np {rules.min_np}"
+    why = f"{size} -> {goal}" if goal else f"{listed} slots are left, fewer than {rules.min_np} ({_bound(rules)})"
     if goal is not None and state.used is not None and goal.slots == state.used.slots and goal.addresses:
         return _stop(state, rules, now, news=f"starts again: hosts have other addresses: {goal}")
     return _stop(state, rules, now, news=f"resizes: {why}")
+
+
+def _bound(rules: Rules) -> str:
+    """Return the option that says how many processes there are at least."""
+    return "--min-np" if rules.sizes is None else "--sizes"
 
 
 def _is_growth(used: Layout | None, goal: Layout) -> bool:
@@ -225,7 +230,7 @@ def _begin(state: LauncherState, rules: Rules, now: float, *, news: str) -> Step
         return running, (Say(f"starts {goal}"), Start(goal))
     waiting = replace(state, phase=LauncherPhase.WAITING, since=now, due=math.inf, answers=max(1, state.answers))
     listed = 0 if state.listed is None else state.listed.size
-    short = Say(f"{news}: {listed} listed, {rules.min_np} needed (--min-np)")
+    short = Say(f"{news}: {listed} listed, {rules.min_np} needed ({_bound(rules)})")
     return waiting, (short,) if news else ()
 
 

@@ -64,12 +64,12 @@ def _without_gpus_of(view: ClusterState, jobs: Mapping[str, Job], going: Mapping
 
 
 def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]) -> ClusterState:
-    """Return the view in which these jobs have one worker more.
+    """Return the view in which these jobs have one worker more, which trains nothing.
 
     Such a job has had that place before where its launcher is `going` from it, or the plan in force leaves room for it;
     else a worker gives its own.
     """
-    jobs, placement = dict(view.jobs), dict(view.plan.placement)
+    jobs, placement, estimates = dict(view.jobs), dict(view.plan.placement), dict(view.estimates)
     free = {name: node.usable_gpus for name, node in view.nodes.items()}
     for job_id, nodes in placement.items():
         for node in nodes if job_id in jobs else ():
@@ -85,6 +85,8 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
             sizes=None if spec.sizes is None else spec.sizes.beyond(-1),
         )
         jobs[job_id] = replace(jobs[job_id], spec=more)
+        if (known := estimates.get(job_id)) is not None:
+            estimates[job_id] = replace(known, speedup=(0.0, *known.speedup))
         home = going.get(job_id) or view.plan.launchers.get(job_id, "")
         if free.get(home, NO_GPUS) < spec.gpus_per_replica:
             home = max(free, key=lambda name: (free[name], name), default="")
@@ -92,4 +94,4 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
         if job_id in placement and home and free[home] >= spec.gpus_per_replica and view.cells is None:
             placement[job_id] = (*placement[job_id], home)
             free[home] -= spec.gpus_per_replica
-    return replace(view, jobs=jobs, plan=replace(view.plan, placement=placement))
+    return replace(view, jobs=jobs, estimates=estimates, plan=replace(view.plan, placement=placement))

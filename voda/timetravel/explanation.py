@@ -21,7 +21,7 @@ from voda.events.cell_text import parts_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
 from voda.planner.sharing import part_of
-from voda.policies import Policy
+from voda.policies import Policy, gives_as_requested
 from voda.projections.history import FinishedJob
 from voda.text import counted, number_are
 
@@ -163,7 +163,7 @@ def explain_live(
         shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.gpus_per_replica else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, decide=decide))
         if waits and (job_id not in held or job.is_halted)
-        else tuple(_binding_size(state, job.spec, plan)),
+        else tuple(_binding_size(state, job.spec.as_planned, plan, policies[state.settings.policy])),
     )
 
 
@@ -301,10 +301,11 @@ def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, polic
     return smaller[found - 1] if found else 0
 
 
-def _binding_size(state: ClusterState, spec: JobSpec, plan: Plan) -> Iterator[str]:
+def _binding_size(state: ClusterState, spec: JobSpec, plan: Plan, policy: Policy) -> Iterator[str]:
     """Yield that a job has no more as it does not run with so many workers as would fit, where that is so."""
     size = len(plan.placement.get(spec.job_id, ()))
-    further = spec.size_above(size) if size and spec.sizes is not None else 0
+    may_grow = size and spec.sizes is not None and not gives_as_requested(policy)
+    further = spec.size_above(size) if may_grow else 0
     free, needs = sum(state.free_gpus(plan.placement).values()), (further - size) * spec.gpus_per_replica
     if further and spec.gpus_per_replica <= free < needs:
         yield f"its next size is {further}: that takes {needs} GPUs more, and {number_are(free)} free"

@@ -35,6 +35,7 @@ from voda.projections.job_names import EXACT, OF_OWNER, name_of
 from voda.timetravel.explanation import CAUSE, JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
+from voda.timetravel.report_doubts import doubt_text
 
 _FAMILY = "job."
 _CAUSE_WINDOW = 500
@@ -62,7 +63,8 @@ async def explain(store: EventStore, job_id: str, place: LogPlace) -> JobExplana
         if (job := live.cluster.job(job_id)) is not None:
             state = live.state(job.spec.pool)
             explanation = await explain_in(store, state, job_id, place.at)
-            return replace(explanation, obstacle=stall or sick_gpus_text(job), doubt=live.learning.doubt(job_id))
+            doubt = doubt_text(live.learning.measurements(job_id))
+            return replace(explanation, obstacle=stall or sick_gpus_text(job), doubt=doubt)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)

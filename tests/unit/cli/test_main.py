@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from tests.needs import needs
 from voda import __version__
 from voda.cli import EXIT_PERMANENT, build_app
+from voda.domain.errors import InvalidInput
 from voda.domain.settings import Settings
 from voda.kinds.registry import KINDS
 
@@ -95,6 +96,20 @@ def test_option_when_its_value_is_wrong_says_what_is_expected(arguments: list[st
     assert sentence in result.stderr
     assert "Input should" not in result.stderr
     assert "Value error" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sentence"),
+    [
+        (["--min-np", "16"], "--sizes is 4,8: expected one of --min-np to --max-np, 16 or more"),
+        (["--max-np", "3"], "--sizes is 4,8: expected one of --min-np to --max-np, 1 to 3"),
+    ],
+)
+def test_sizes_of_a_program_none_of_which_is_within_the_bounds_are_refused(bounds: list[str], sentence: str) -> None:
+    arguments = ["run", "--sizes", "4,8", *bounds, "--host-discovery-script", "/bin/true", "--", "true"]
+    result = CliRunner().invoke(build_app(), arguments)
+    assert isinstance(result.exception, InvalidInput)
+    assert str(result.exception) == sentence
 
 
 @pytest.mark.parametrize(

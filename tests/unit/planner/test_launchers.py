@@ -13,7 +13,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.decide import changes
 from voda.policies import POLICIES
@@ -52,6 +52,17 @@ def test_workers_leave_room_for_their_launcher_under_every_policy(policy: str) -
     plan = decided(a_state(jobs=[fits], nodes=nodes()), policy)
     assert len(plan.placement["mpi"]) == 31
     assert said(plan.reasons["mpi"]).startswith("starts with 31 workers")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_what_is_believed_of_a_job_at_its_maximum_has_a_place_for_its_launcher_too(policy: str) -> None:
+    apart = ("n1", "n2")
+    job = with_workers(an_mpijob(max_replicas=2), apart)
+    known = Estimate(speedup=(0.0, 1.0, 1.8), remaining_s=1e6, span_penalty=0.5)
+    view = a_state(jobs=[job], nodes=nodes(), placement={"mpi": apart}, estimates={"mpi": known})
+    plan = decided(view, policy)
+    assert len(plan.placement["mpi"]) == 2
+    assert len({*plan.placement["mpi"], plan.launchers["mpi"]}) == 1
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,10 @@ def test_explanation_of_a_job_whose_next_size_does_not_fit_says_what_it_takes() 
 
     assert suggestions(state) == ("its next size is 8: that takes 4 GPUs more, and 3 are free",)
     assert suggestions(replace(state, nodes={"n1": a_node("n1", gpus=4)})) == ()
+    rigid = replace(state, settings=Settings(policy="fifo"))
+    assert suggestions(rigid) == (), "its policy gives it what it requests"
+    once = replace(job, spec=replace(job.spec, is_restartable=False, requested_replicas=4))
+    assert suggestions(replace(state, jobs={"a": once})) == (), "nothing grows it"
     waiting = replace(job, workers={}, spec=replace(job.spec, min_replicas=8, requested_replicas=8))
     state = replace(state, jobs={"a": waiting}, plan=replace(state.plan, placement={}))
     assert "would start at once with min 4" in suggestions(state)

@@ -37,6 +37,7 @@ from voda.projections.job_record import JobRecord
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
 from voda.timetravel.moment import LogPlace, find, parse_moment
+from voda.timetravel.report_doubts import doubt_text
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import JobList, JobView, SubmissionView
 
@@ -246,7 +247,7 @@ class ExplanationRoutes(Routes):
         store, live, now = self.journal.store, self.journal.view.live, self.journal.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
             explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
-            explanation = replace(explanation, doubt=live.learning.doubt(job_id))
+            explanation = replace(explanation, doubt=doubt_text(live.learning.measurements(job_id)))
             return _as_everywhere(explanation, self.journal.view.job_registry.job(job_id))
         return await explain(store, job_id, LogPlace(position=self.journal.view.position, at=now))
 

@@ -41,10 +41,11 @@ def _range(text: str, field: str, most: int) -> range:
         raise InvalidField(field, f"{field}: {_expected(most)}, got {text[:40]!r}")
     if (last - first) % step:
         reached = last - (last - first) % step
+        further = f" or {first}-{reached + step}:{step}" if reached + step <= most else ""
         raise InvalidField(
             field,
-            f"{field}: steps of {step} from {first} do not reach {last}: expected {first}-{reached}:{step}"
-            f" or {first}-{reached + step}:{step}, got {text}",
+            f"{field}: steps of {step} from {first} do not reach {last}: expected {first}-{reached}:{step}{further},"
+            f" got {text}",
         )
     return range(first, last + 1, step)
 

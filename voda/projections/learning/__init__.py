@@ -7,9 +7,8 @@ measured), `estimates` and `scaling` (what follows from it), `cache` (so that it
 
 from voda.projections.learning.epoch_work import EpochWork
 from voda.projections.learning.means import EpochMeans, RunningMean
-from voda.projections.learning.measurements import Accuracy
+from voda.projections.learning.measurements import Accuracy, JobMeasurements
 from voda.projections.learning.projection import Learning
-from voda.projections.learning.restarts import UndisturbedSpan
 from voda.projections.learning.scaling import CategoryHistory, Scaling, Sizes, estimate_scaling, fit_law
 
 __all__ = [
@@ -17,11 +16,11 @@ __all__ = [
     "CategoryHistory",
     "EpochMeans",
     "EpochWork",
+    "JobMeasurements",
     "Learning",
     "RunningMean",
     "Scaling",
     "Sizes",
-    "UndisturbedSpan",
     "estimate_scaling",
     "fit_law",
 ]

@@ -92,7 +92,9 @@ class Categories:
         user = user_of(key)
         of_one = self._of[user] if user else self._brought.get(self._of[user][key].brought_by, {})
         while (has_too_many := len(of_one) > self._most_of_user) or self._count > self._most:
-            oldest = next(iter(of_one if has_too_many else max(self._of.values(), key=len)))
+            # Whatever the order in which users came: a snapshot does not keep it.
+            most = max(self._of.items(), key=lambda each: (len(each[1]), each[0]))[1]
+            oldest = next(iter(of_one if has_too_many else most))
             self._forget(oldest)
             yield oldest
 
@@ -113,7 +115,10 @@ class Categories:
                 self._brought.setdefault(one.brought_by, {})[key] = None
 
     def _forget(self, key: str) -> None:
-        gone = self._of[user_of(key)].pop(key)
+        own = self._of[user_of(key)]
+        gone = own.pop(key)
+        if not own:
+            del self._of[user_of(key)]
         self._count -= 1
         if gone.brought_by:
             brought = self._brought[gone.brought_by]

@@ -1,7 +1,7 @@
 """Which reports of a job are not believed: what contradicts its own earlier ones, its request, or the clock.
 
-Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so. What is no number
-never gets into the log.
+Nothing is learned from such a report: neither its progress nor its speed. `voda describe` says so
+(`voda/timetravel/report_doubts.py`). What is no number never gets into the log.
 """
 
 import math
@@ -15,6 +15,8 @@ from voda.projections.learning.restarts import UndisturbedSpan
 DoubtKind = Literal["beyond", "over", "fell", "size", "clock"]
 _SLACK_S: Final = 60.0
 """Workers are seen to start later than they do."""
+_SAME_SIZE_S: Final = 300.0
+"""So long after a change of the workers, no report is of the size before."""
 _SLACK: Final = 1e-6
 """Of epochs done, which are rounded."""
 
@@ -41,29 +43,21 @@ def find_doubt(
     """
     done, before = fact.epochs_done, span.epochs_done
     if declared and done > declared * (1.0 + _SLACK):
-        return ReportDoubt("beyond", done, declared)
+        return ReportDoubt("beyond", done, float(declared))
     # A restart begins anew from a checkpoint.
     if done < before * (1.0 - _SLACK) and not span.changes:
         return ReportDoubt("over" if done < math.floor(before) else "fell", done, before)
-    if span.workers and processes and fact.workers and fact.workers != processes * len(span.workers):
-        return ReportDoubt("size", fact.workers, processes * len(span.workers))
+    expected = processes * len(span.workers)
+    if expected and fact.workers and not math.isclose(fact.workers, expected):
+        return ReportDoubt("size", float(fact.workers), expected)
     if fact.epoch_s is not None and span.workers and fact.epoch_s > now - span.started_at + _SLACK_S:
         return ReportDoubt("clock", fact.epoch_s, max(0.0, now - span.started_at))
     return None
 
 
-def doubt_text(why: ReportDoubt) -> str:
-    """Return the sentence that users read."""
-    said, known = f"{why.reported:g}", f"{why.expected:g}"
-    match why.kind:
-        case "beyond":
-            reason = f"it says {said} epochs done, and the job has {known}"
-        case "over":
-            reason = f"it says {said} epochs done, of an epoch that is over: {known} were done before"
-        case "fell":
-            reason = f"it says {said} epochs done, fewer than the {known} before, and no worker has changed since"
-        case "size":
-            reason = f"it is of {said} workers, and the job has {known}"
-        case "clock":
-            reason = f"its last epoch took {said} s by the program's clock, and it has run for {known} s"
-    return f"the last report is not believed: {reason}"
+def is_said_again(
+    last: ReportDoubt | None, fact: JobProgressed, span: UndisturbedSpan, *, processes: float, now: float
+) -> bool:
+    """Return whether a job says its size again, long after any change: it was its first report that was of another."""
+    is_same = last == ReportDoubt("size", float(fact.workers), processes * len(span.workers))
+    return is_same and now - span.changed_at > _SAME_SIZE_S

@@ -19,13 +19,11 @@ from voda.events.envelope import Event
 from voda.projections.base import Projection
 from voda.projections.learning.cache import CachedEstimate, ReadEstimates
 from voda.projections.learning.categories import Categories
-from voda.projections.learning.doubts import doubt_text
 from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, WorkUnit, seconds_left, sizes_of, work_left
 from voda.projections.learning.knowledge import Knowledge, Stamps, keys_of, sources
 from voda.projections.learning.means import RunningMean
 from voda.projections.learning.measurements import Accuracy, JobMeasurements
 from voda.projections.learning.reports import learn_completion, learn_report
-from voda.projections.learning.restarts import UndisturbedSpan
 from voda.projections.learning.scaling import Scaling, Sizes
 
 
@@ -62,19 +60,9 @@ class Learning(Projection):
         read.jobs, read.stamps = dict(jobs), self._known.stamps
         return read.estimates.copy()
 
-    def undisturbed_span(self, job_id: str) -> UndisturbedSpan | None:
-        """Return a live job's running time since its last report; read-only."""
-        own = self._known.jobs.get(job_id)
-        return own.span if own else None
-
     def measurements(self, job_id: str) -> JobMeasurements | None:
         """Return what a live job has reported; read-only."""
         return self._known.jobs.get(job_id)
-
-    def doubt(self, job_id: str) -> str:
-        """Return why a live job's last report is not believed, one sentence; empty: it is."""
-        own = self._known.jobs.get(job_id)
-        return doubt_text(own.doubt) if own is not None and own.doubt is not None else ""
 
     def work_unit(self, job: Job, settings: Settings) -> WorkUnit:
         """Return what the job's work is counted in."""
@@ -220,6 +208,12 @@ def _started(learning: Learning, fact: facts.WorkerStarted, event: Event) -> Non
 def _exited(learning: Learning, fact: facts.WorkerExited, event: Event) -> None:
     if (own := learning.measurements(fact.job_id)) is not None:
         own.span.exit(fact.workers, event.recorded_at, is_migration=fact.cause == "migrated")
+
+
+@Learning.folds
+def _failed(learning: Learning, fact: facts.ProgramFailed, event: Event) -> None:
+    if (own := learning.measurements(fact.job_id)) is not None:
+        own.span.begin_anew(event.recorded_at)
 
 
 @Learning.folds

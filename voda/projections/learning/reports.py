@@ -9,7 +9,7 @@ from typing import Final
 from voda.events.observations import JobProgressed
 from voda.projections.job_changes import undisturbed_epoch_s
 from voda.projections.job_record import change_within_epoch
-from voda.projections.learning.doubts import find_doubt
+from voda.projections.learning.doubts import find_doubt, is_said_again
 from voda.projections.learning.estimates import OF_A_JOB, epoch_samples
 from voda.projections.learning.knowledge import Knowledge
 from voda.projections.learning.measurements import JobMeasurements
@@ -28,6 +28,8 @@ _MOST_WORKERS: Final = 100_000
 def learn_report(known: Knowledge, own: JobMeasurements, fact: JobProgressed, now: float) -> None:
     """Take in a report of a live job, recorded at `now`."""
     span = own.span
+    if is_said_again(own.doubt, fact, span, processes=own.processes, now=now):
+        own.processes = 0.0
     own.doubt = find_doubt(fact, span, declared=own.declared, processes=own.processes, now=now)
     if own.doubt is not None:
         return

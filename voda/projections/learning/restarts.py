@@ -106,6 +106,11 @@ class UndisturbedSpan(Struct, kw_only=True):
             self._count(now)
         self._set(left)
 
+    def begin_anew(self, now: float) -> None:
+        """Take in that the program began anew on the same workers: what it lost and waited is in no sample."""
+        self._change(now)
+        self.changes = max(self.changes, 2)
+
     def report(self, epochs_done: float, workers: int, now: float) -> None:
         """Take in a report, and keep a sample if there was exactly one change since the last one.
 

@@ -19,7 +19,7 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
 from voda.planner.eligibility import held_jobs
-from voda.projections.learning import UndisturbedSpan
+from voda.projections.learning import JobMeasurements
 from voda.projections.live import Live
 from voda.simulator.engine import LONGEST_S, InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
@@ -65,7 +65,7 @@ async def forecast(
     """
     state = live.state(pool)
     trainings = tuple(
-        _training(job, state, live.learning.undisturbed_span(job_id), now) for job_id, job in state.jobs.items()
+        _training(job, state, live.learning.measurements(job_id), now) for job_id, job in state.jobs.items()
     )
     live.cluster.rebase()
     initial = InitialState(facts=(), state=live.dump(), trainings=trainings)
@@ -170,7 +170,7 @@ def _queue_order(job: Job) -> tuple[int, int, float, str]:
     return -job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id
 
 
-def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: float) -> Training:
+def _training(job: Job, state: ClusterState, own: JobMeasurements | None, now: float) -> Training:
     """Return the job with its progress: its last report, and its work since then."""
     estimate = state.estimates[job.spec.job_id]
     # Of unknown length: one epoch, which never ends.
@@ -194,7 +194,8 @@ def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: 
         epochs_before=job.epochs_done,
         epochs_each=left / steps if steps else 1.0,
     )
-    if span is not None and math.isfinite(profile.step_s):
+    if own is not None and math.isfinite(profile.step_s):
+        span = own.span
         training.fraction = min(1.0, sum(_share(profile, *piece) for piece in span.work_since_report(now, restart_s)))
         if job.workers and span.changes:
             training.resumes_at = max(now, span.changed_at + restart_s)

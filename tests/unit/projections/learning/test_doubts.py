@@ -5,8 +5,9 @@ import pytest
 from tests.builders import Log, a_job, a_spec
 from voda.domain.settings import Settings
 from voda.domain.state import Estimate
-from voda.events.types import JobChanged, JobProgressed, JobSubmitted, WorkerExited, WorkerStarted
+from voda.events.types import JobChanged, JobProgressed, JobSubmitted, ProgramFailed, WorkerExited, WorkerStarted
 from voda.projections.learning import Learning
+from voda.timetravel.report_doubts import doubt_text
 
 SETTINGS = Settings(resize_cost_s=60.0)
 
@@ -33,7 +34,7 @@ def believed(log: Log) -> tuple[Estimate, str]:
     for event in log.events:
         learning.apply(event)
     job = a_job("a", category="resnet", max_replicas=8, epochs=10, epochs_done=2.5)
-    return learning.estimate(job, SETTINGS), learning.doubt("a")
+    return learning.estimate(job, SETTINGS), doubt_text(learning.measurements("a"))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,50 @@ def test_report_of_the_size_before_a_resize_is_not_believed_though_workers_are_p
     estimate, said = believed(log)
     assert said == ""
     assert estimate.speedup[2] == pytest.approx(1.0), "four processes a replica, two sizes"
+
+
+def test_first_report_of_a_former_size_does_not_make_all_others_doubtful() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", category="resnet", max_replicas=8, epochs=10)), at=0)
+    log.add(WorkerStarted(job_id="a", workers=dict.fromkeys(range(4), "n1")), at=10)
+    log.add(WorkerExited(job_id="a", workers=(2, 3)), at=60)
+    progressed(log, at=61, done=0.5, workers=4)
+    said = []
+    for place in range(1, 8):
+        progressed(log, at=61 + 60 * place, done=0.5 + 0.1 * place, workers=2)
+        said.append(believed(log)[1])
+    assert said == ["the last report is not believed: it is of 2 workers, and the job has 4"] * 4 + [""] * 3
+
+
+def test_processes_that_are_no_multiple_of_the_workers_are_believed() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", category="resnet", max_replicas=49, epochs=10)), at=0)
+    log.add(WorkerStarted(job_id="a", workers=dict.fromkeys(range(49), "n1")), at=10)
+    for done in (0.5, 0.6):
+        progressed(log, at=60 + done, done=done, workers=1)
+    assert believed(log)[1] == ""
+
+
+def test_epochs_that_a_program_lost_as_it_began_anew_on_its_workers_are_believed_and_cost_no_restart() -> None:
+    log = a_log()
+    before = believed(log)[0].resize_cost_s
+    failed = ProgramFailed(job_id="a", replica="worker-0", reason="out of memory", next_try=2)
+    log.add(failed, at=310)
+    progressed(log, at=400, done=1.5)
+    estimate, said = believed(log)
+    assert (estimate.resize_cost_s, said) == (before, "")
+
+
+def test_doubt_of_whole_numbers_is_kept_byte_by_byte() -> None:
+    log = a_log()
+    for done, workers in ((10.5, 2), (2.75, 1)):
+        progressed(log, at=310, done=done, workers=workers)
+        learning, again = Learning(), Learning()
+        for event in log.events:
+            learning.apply(event)
+        again.load(learning.dump())
+        assert doubt_text(learning.measurements("a"))
+        assert again.dump() == learning.dump()
 
 
 def test_epochs_that_a_restart_lost_are_believed_and_part_of_its_cost() -> None:

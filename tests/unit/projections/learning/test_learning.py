@@ -420,6 +420,20 @@ def test_of_all_categories_whoever_has_most_loses_those_used_longest_ago_and_sna
     assert epoch_s_of(whole, "ann", "own") == pytest.approx(9.0)
 
 
+def test_of_users_who_have_equally_many_categories_a_snapshot_loses_those_that_the_log_does() -> None:
+    log = Log()
+    for number, user in enumerate(["cat", "bob", "ann", "dan"]):
+        reported(log, number, user, "own")
+    whole, tail, restored = (Learning(Categories(most_of_user=9, most=3)) for _ in range(3))
+    for event in log.events:
+        whole.apply(event)
+    for event in log.events:
+        tail.apply(event)
+        restored.load(tail.dump())
+        tail, restored = restored, tail
+    assert tail.dump() == whole.dump()
+
+
 def test_user_with_many_categories_does_not_empty_those_of_all_users_and_a_snapshot_tells_whose_they_are() -> None:
     log = Log()
     reported(log, 0, "ann", "own")

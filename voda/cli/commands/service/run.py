@@ -15,6 +15,7 @@ from voda.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from voda.domain.sizes import JobSizes
     from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher, LaunchSpec
 
@@ -99,11 +100,21 @@ def run(  # noqa: PLR0913 - one parameter per option
     env = config.environment()
     discovery = _discovery(script, slots_per_host or _default_slots(env), env)
     steps = parse_sizes(sizes, "--sizes", most=_MOST_PROCESSES) if sizes else None
+    min_np = _least(steps, min_np, max_np) if steps is not None else min_np
     rules = Rules(min_np=min_np, max_np=max_np, sizes=steps, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
     raise click.exceptions.Exit(
         _exit_code(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say))
     )
+
+
+def _least(sizes: "JobSizes", min_np: int, max_np: int) -> int:
+    """Return the least size within the bounds; max_np = 0: any."""
+    least = sizes.above(min_np - 1)
+    if not 0 < least <= (max_np or least):
+        bounds = f"{min_np} to {max_np}" if max_np else f"{min_np} or more"
+        raise InvalidInput(f"--sizes is {sizes}: expected one of --min-np to --max-np, {bounds}")
+    return least
 
 
 def _exit_code(launcher: "Launcher") -> int:
