@@ -1,6 +1,7 @@
 """Jobs that need no GPU start at once, whatever others have, and no policy knows them."""
 
 from collections import Counter
+from time import thread_time
 
 import pytest
 from msgspec.structs import replace
@@ -169,3 +170,42 @@ def test_workers_without_gpus_that_leave_leave_nothing_for_jobs_that_come_after_
     plan = planned(a_state(jobs=[prep, first, last], nodes=nodes, placement={"prep": ("n1",)}))
     assert plan.placement == {"a": ("n1",)}
     assert plan.reasons.keys() == {"prep", "a", "z"}
+
+
+def test_many_jobs_without_gpus_that_wait_cost_a_plan_no_look_at_all_nodes_each() -> None:
+    nodes = [a_node(f"n{number:03}", gpus=1, room={"cpu": 4_000}) for number in range(1_000)]
+    cpus = PodNeeds(requests={"cpu": 6_000})
+    state = a_state(jobs=[no_gpus(f"prep-{number}", needs=cpus) for number in range(3_000)], nodes=nodes)
+    began = thread_time()
+    plan = planned(state)
+    assert thread_time() - began < 1.5
+    assert plan.placement == {}
+    assert len({said(reason) for reason in plan.reasons.values()}) == 1
+    assert "n000: a worker asks for 6 CPUs" in said(plan.reasons["prep-7"])
+
+
+def test_jobs_without_gpus_of_one_class_wait_for_what_the_last_one_that_started_left() -> None:
+    nodes = [a_node("n1", room={"cpu": 8_000})]
+    small, large = (PodNeeds(requests={"cpu": cpus}) for cpus in (1_000, 6_000))
+    jobs = [
+        no_gpus(name, needs=needs, submitted_at=float(at))
+        for at, (name, needs) in enumerate([("a", small), ("b", large), ("c", large), ("d", small), ("e", large)])
+    ]
+    plan = planned(a_state(jobs=jobs, nodes=nodes))
+    assert plan.placement == dict.fromkeys(("a", "b", "d"), ("n1",))
+    assert "others leave 1" in said(plan.reasons["c"])
+    assert "others leave 0" in said(plan.reasons["e"])
+
+
+def test_many_jobs_that_wait_for_gpus_alone_cost_a_plan_no_look_at_all_jobs_without_gpus_each() -> None:
+    cpus = PodNeeds(requests={"cpu": 1_000})
+    nodes = [a_node(f"n{number:03}", gpus=1, room={"cpu": 640_000}) for number in range(600)]
+    full = [a_job(f"full-{node.name}", needs=cpus, workers={0: node.name}) for node in nodes]
+    preps = [no_gpus(f"prep-{node.name}", needs=cpus, submitted_at=9.0, workers={0: node.name}) for node in nodes]
+    waiting = [a_job(f"waits-{number}", needs=cpus, submitted_at=5.0) for number in range(6_000)]
+    at_work = {job.spec.job_id: tuple(job.workers.values()) for job in (*full, *preps)}
+    state = a_state(jobs=[*full, *preps, *waiting], nodes=nodes, placement=at_work)
+    began = thread_time()
+    plan = planned(state)
+    assert thread_time() - began < 1.5
+    assert plan.placement == at_work

@@ -122,13 +122,17 @@ class DeviceTaintRule(OwnObject, frozen=True):
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
-    def closes(self, driver: str, pool: str, device: str) -> bool:
-        """Say whether it keeps a device from being allocated."""
+    def is_about(self, driver: str, pool: str) -> bool:
+        """Say whether it may keep devices of a pool from being allocated."""
         wanted = self.spec.device_selector
         if wanted is None or not self.spec.taint.closes:
             return False
-        pairs = (wanted.driver, driver), (wanted.pool, pool), (wanted.device, device)
-        return all(want is None or want == has for want, has in pairs)
+        return wanted.driver in (None, driver) and wanted.pool in (None, pool)
+
+    def closes(self, driver: str, pool: str, device: str) -> bool:
+        """Say whether it keeps a device from being allocated."""
+        wanted = self.spec.device_selector
+        return wanted is not None and wanted.device in (None, device) and self.is_about(driver, pool)
 
 
 class CelSelector(KubeRecord, frozen=True):

@@ -29,9 +29,11 @@ from voda.concurrency import for_each, log_unexpected
 from voda.domain.errors import (
     ActionRefused,
     Fenced,
+    InvalidInput,
     LogDamaged,
     LogTooNew,
     NotALog,
+    QuotaExceeded,
     StoreNotWritable,
     TransientError,
     VodaError,
@@ -109,7 +111,9 @@ class Registrar:
         self._defaults_changes = defaults_changes
         """Says how often what the cluster adds to pods has changed."""
         self._filled_at = -1
-        """After how many of these changes all waiting jobs were looked at."""
+        """After how many of these changes the jobs were noted that may ask for other things than the log has."""
+        self._unfilled: dict[str, None] = {}
+        """Those of them that have not been looked at since: they have workers, or their user has written too much."""
         self._sweep_at = 0.0
         self._retry_at = math.inf
         """When the first of what failed in this step is tried again."""
@@ -165,6 +169,7 @@ class Registrar:
         finally:
             self._is_following, self._sweep_at, self._filled_at = False, 0.0, -1
             self._unready.clear()
+            self._unfilled.clear()
 
     async def _once(self) -> None:
         self._wake.clear()
@@ -185,8 +190,10 @@ class Registrar:
             await journal.catch_up()
             self._sweep()
             if self._filled_at != (changes := self._defaults_changes()):
-                await self._refill()
+                live = journal.view.live.cluster
                 self._filled_at = changes
+                self._unfilled = {job_id: None for pool in live.pools() for job_id in live.jobs(pool)}
+            await self._refill()
         self._retry_at = math.inf
         due, next_at = self._due(journal.clock.now())
         await for_each(due, lambda work: work(), at_once=_AT_ONCE)
@@ -207,13 +214,21 @@ class Registrar:
     async def _refill(self) -> None:
         """Look at what the pods of waiting jobs ask for, as the cluster adds other things to them than before."""
         registry, live = self._journal.view.job_registry, self._journal.view.live.cluster
-        for pool in live.pools():
-            for job in [job for job in live.jobs(pool).values() if not job.workers]:
-                await asyncio.sleep(0)
-                if registry.submission(adoption_id(job.uid)) is None:
+        for job_id in [*self._unfilled]:
+            job = live.job(job_id)
+            if job is not None and job.workers:
+                # Once they have left.
+                continue
+            await asyncio.sleep(0)
+            if job is not None and registry.submission(adoption_id(job.uid)) is None:
+                try:
                     await refill(self._journal, self._submits, job)
-                elif job.uid in self._objects:
-                    self._duties.touched.setdefault(job.uid, False)
+                except (QuotaExceeded, InvalidInput) as error:
+                    _log.warning("registrar tries again key=%s reason=%s", job_id, error)
+                    continue
+            elif job is not None and job.uid in self._objects:
+                self._duties.touched.setdefault(job.uid, False)
+            del self._unfilled[job_id]
 
     async def keep_companions(self) -> None:
         """Make again what somebody deletes of what the objects of live jobs need, until cancelled."""

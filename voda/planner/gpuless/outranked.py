@@ -55,17 +55,17 @@ def _outranking(view: ClusterState, jobs: Mapping[str, Job], placed: Placed) -> 
     at_work = [job for job in jobs.values() if job.workers and not job.is_canceling]
     if not at_work or not (waiting := view.jobs.keys() - placed.placement.keys()):
         return
-    in_vain, known = displaced_in_vain(view), set[tuple[object, ...]]()
+    in_vain, known, left = displaced_in_vain(view), set[tuple[object, ...]](), _MOST_CLASSES
     for job in sorted(map(view.jobs.__getitem__, waiting), key=_rank):
         alike = (*shape(job), job.spec.min_replicas)
         if job.is_canceling or job.spec.job_id in in_vain or alike in known:
             continue
+        known.add(alike)
         behind = (other for other in at_work if _rank(other) > _rank(job))
         if giving := {other.spec.job_id for other in behind if _has_what_it_lacks(view, job, other)}:
-            known.add(alike)
             yield job, giving
-        if len(known) == _MOST_CLASSES:
-            return
+            if not (left := left - 1):
+                return
 
 
 def _rank(job: Job) -> tuple[int, float, str]:

@@ -21,6 +21,7 @@ from voda.domain.plan import Placement
 from voda.domain.reasons.nodes import LacksResource, LacksRoom, NeedsNoGpu
 from voda.domain.reasons.outcomes import Keeps, Reason, Resized, Starts, Waits
 from voda.domain.state import ClusterState
+from voda.placement.order import shape
 from voda.planner.feasibility import largest_refusal, without_jobs
 
 MOST_PER_NODE: Final = 16
@@ -56,15 +57,22 @@ def place_without_gpus(
         job = jobs[job_id]
         return not job.workers and job_id not in planned, -job.spec.priority, job.submitted_at, job_id
 
+    waiting: dict[tuple[object, ...], Reason] = {}
+    """Why jobs of a class wait, as long as no other has taken or left anything since."""
     for job_id in sorted((job_id for job_id, job in jobs.items() if not job.is_canceling), key=turn):
-        job, had = jobs[job_id], planned.get(job_id, ())
-        found = room.place(job, had)
-        size = job.spec.size_within(len(found))
-        room.leave(job, found[size:])
-        if not size:
-            yield job_id, (), _waits(view, room.refusing(job), len(found))
-        else:
-            yield job_id, found[:size], _reason(job, size, len(had))
+        job, had, spec = jobs[job_id], planned.get(job_id, ()), jobs[job_id].spec
+        alike = bool(job.workers), had, *shape(job), spec.min_replicas, spec.max_replicas, spec.requested, spec.sizes
+        if job.workers or alike not in waiting:
+            found = room.place(job, had)
+            size = spec.size_within(len(found))
+            room.leave(job, found[size:])
+            if size or job.workers:
+                waiting.clear()
+            if size:
+                yield job_id, found[:size], _reason(job, size, len(had))
+                continue
+            waiting[alike] = _waits(view, room.refusing(job), len(found))
+        yield job_id, (), waiting[alike]
 
 
 class _Room:

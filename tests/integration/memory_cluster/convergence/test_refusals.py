@@ -147,6 +147,21 @@ def test_refusal_that_is_not_settled_is_told_after_a_moment() -> None:
     virtually(act())
 
 
+def test_refusal_for_want_of_devices_that_others_have_just_left_is_told_only_once_it_lasts() -> None:
+    async def act() -> None:
+        told, no_devices = Told(), "0/1 nodes are available: 1 cannot allocate all claims."
+        for then, expected in ((bound(0), []), ([a_worker(0, why=no_devices)], [(said(0, no_devices), 0)])):
+            told.look(a_worker(0, why=no_devices))
+            await asyncio.sleep(STALE_S - 1)
+            told.look(a_worker(0, why=no_devices))
+            assert told.facts == []
+            await asyncio.sleep(1)
+            told.look(*then)
+            assert told.facts == expected
+
+    virtually(act())
+
+
 def test_refusal_of_fewer_than_the_log_has_is_told_once_it_lasts() -> None:
     async def act() -> None:
         told = Told()

@@ -32,7 +32,7 @@ from voda.cluster.kubernetes.convergence.desired import (
     Unregister,
 )
 from voda.cluster.kubernetes.convergence.gates import GateLifter
-from voda.cluster.kubernetes.convergence.steps import KILL_GRACE_S, steps, to_untrack
+from voda.cluster.kubernetes.convergence.steps import KILL_GRACE_S, launcher_steps, steps, to_untrack
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.first_start import first_start_patch
@@ -249,6 +249,8 @@ class Actuator:
         at = self.observe(job_id)
         desired = self.desired.get(job_id)
         if desired is None:
+            for step in launcher_steps(at):
+                await self._execute(step, at)
             return
         is_whole = at.job is not None and (
             not at.job.workers or (at.kube_job is not None and at.kube_job.starts_together)

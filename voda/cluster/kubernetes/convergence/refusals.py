@@ -33,6 +33,8 @@ UNSETTLED_S: Final = 3.0
 """So long kube-scheduler has for the other workers that may go to their nodes, before a refusal is told without."""
 STALE_S: Final = 15.0
 """So long a sentence of kube-scheduler may be out of date: it waits up to 10 s before it looks at a pod again."""
+_NO_DEVICES: Final = "cannot allocate all claims"
+"""What kube-scheduler says where devices are wanting; 1.37 still does for a moment after another pod has left them."""
 _MOST_LETTERS: Final = 200
 _GATED: Final = "SchedulingGated"
 """Why kube-scheduler has not looked yet."""
@@ -114,7 +116,8 @@ class RefusalReports:
     def see(self, job_id: str, found: Mapping[str, Refusal]) -> None:
         """Report the nodes that refuse workers of a job now; what is reported already is not, until it is tried again.
 
-        Where a node takes fewer than the log has, the refusal may be older than the room that is there by now.
+        Where a node takes fewer than the log has, or lacks devices, the refusal may be older than the room that is
+        there by now.
         """
         now = self._clock.now()
         before = {pair: self._since.pop(pair) for pair in [*self._since] if pair.startswith(_pair(job_id, ""))}
@@ -128,7 +131,8 @@ class RefusalReports:
             fits, since = before.get(pair, (refusal.fits, now))
             since = since if fits == refusal.fits else now
             is_new = known is None or pair in self._tried or bool(refusal.by_kubelet)
-            lasts_s = (0.0 if refusal.is_settled else UNSETTLED_S) if is_new else STALE_S
+            is_current = is_new and not _lacks_devices(refusal.reason)
+            lasts_s = (0.0 if refusal.is_settled else UNSETTLED_S) if is_current else STALE_S
             if now < since + lasts_s:
                 self._since[pair] = (refusal.fits, since)
             else:
@@ -199,6 +203,10 @@ class RefusalReports:
 def _why(pod: Pod) -> ByKubelet | ByScheduler | None:
     """Return why the node that a worker may go to does not take it; None: it does, or nobody has looked yet."""
     return _by_scheduler(pod) or _by_kubelet(pod)
+
+
+def _lacks_devices(why: NodeRefusal) -> bool:
+    return isinstance(why, ByScheduler) and _NO_DEVICES in why.text
 
 
 def _remaining(why: ByKubelet | ByScheduler) -> Sequence[str]:

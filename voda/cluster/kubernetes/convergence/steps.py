@@ -60,6 +60,21 @@ def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     return (*_forced(at), *_slow(at), *todo)
 
 
+def launcher_steps(at: ObservedJob) -> Sequence[Step]:
+    """Return what can be done now for the launcher of a job of whose workers no plan misses any.
+
+    It may be made after they are at work, or anew, while nothing is desired yet under a new leader.
+    """
+    kube_job = at.kube_job
+    if kube_job is None or at.job is None or not at.job.workers or not at.launcher_node:
+        return ()
+    is_at_work = not (at.job.is_canceling or at.job.has_lost_run or kube_job.object.is_suspended)
+    if not is_at_work or kube_job.object.metadata.deletion_timestamp or _has_ended(at, kube_job):
+        return ()
+    launchers = {key: pod for key, pod in at.pods.items() if is_launcher(pod) and _is_unbound(pod)}
+    return tuple(_let_launchers_go(launchers, at))
+
+
 def to_untrack(pods: Iterable[Pod]) -> Sequence[Pod]:
     """Return the pods that others delete while their programs run, and whose ends their Job is about to count.
 

@@ -1,6 +1,7 @@
 """GPUs of nodes as devices: which count, who has them, and how they are counted beside extended resources."""
 
 from collections.abc import Sequence
+from time import thread_time
 from typing import Any
 
 import msgspec
@@ -14,12 +15,19 @@ from tests.kube.devices import (
     a_device_class,
     a_gpu,
     a_slice,
+    a_taint_rule,
     claims_of,
     class_of,
     partitioned_slices,
 )
 from tests.kube.trimmed import a_node_object
-from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from voda.cluster.kubernetes.device_objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -330,3 +338,32 @@ def test_claim_of_gpus_that_replicas_would_share_is_refused() -> None:
     with pytest.raises(InvalidField, match="replicas cannot share GPUs: expected resourceClaimTemplateName"):
         devices.claimed("ns", [PodClaim(resource_claim_name="x")])
     assert devices.claimed("ns", [PodClaim(resource_claim_name="others")]) == 0
+
+
+def test_rule_that_taints_a_device_counts_as_long_as_it_names_it_and_its_status_costs_nothing() -> None:
+    inventory = an_inventory()
+    for number in range(1, 301):
+        publish(inventory, 8, node=f"n{number}")
+    published = inventory.stock.devices.published
+
+    def write(**selector: str) -> None:
+        raw = a_taint_rule("sick", "NoSchedule", driver=CLASS, **selector)
+        published.put_taint_rule("sick", msgspec.convert(raw, DeviceTaintRule))
+
+    def closed() -> list[str]:
+        return [
+            name for name in ("n1", "n2") for number in range(8) if published.is_closed((CLASS, name, f"gpu-{number}"))
+        ]
+
+    write(pool="n1", device="gpu-0")
+    assert closed() == ["n1"]
+    write(pool="n2")
+    assert closed() == ["n2"] * 8
+    write()
+    began = thread_time()
+    for _ in range(300):
+        write()
+    assert thread_time() - began < 1.0
+    assert closed() == ["n1"] * 8 + ["n2"] * 8
+    published.put_taint_rule("sick", None)
+    assert closed() == []

@@ -86,8 +86,13 @@ class PublishedGpus:
                 self._refresh(pool)
 
     def put_taint_rule(self, key: str, now: DeviceTaintRule | None) -> None:
+        before = self.taint_rules.get(key)
         put(self.taint_rules, key, now)
-        for pool in list(self._slices):
+        rules = [rule for rule in (before, now) if rule is not None]
+        if before is not None and now is not None and before.spec == now.spec:
+            # Its controller writes to its status how many pods it has evicted.
+            return
+        for pool in [pool for pool in self._slices if any(rule.is_about(*pool) for rule in rules)]:
             self._refresh(pool)
 
     def _refresh(self, pool: PoolId) -> None:
@@ -182,7 +187,9 @@ class PublishedGpus:
     def is_gone(self, device: DeviceId) -> bool:
         """Say whether a device is no more in its pool, which still has GPUs; while it has none, its node is silent."""
         pool = device[:2]
-        if pool not in self._gpus or (complete := complete_slices(self._slices[pool].values())) is None:
+        if pool not in self._gpus or device in self._gpus[pool]:
+            return False
+        if (complete := complete_slices(self._slices[pool].values())) is None:
             return False
         return all(each.name != device[2] for found in complete for each in found.spec.devices)
 
