@@ -61,10 +61,6 @@ class Knowledge:
         """Changes of jobs and of categories so far, and reports."""
         return self.changed_jobs.count, self.changed_categories.count, self.reported.count
 
-    def has_reported(self, job_id: str, stamps: Stamps) -> bool:
-        """Return whether a report of a job was taken in since then; O(1)."""
-        return self.reported.has_changed(job_id, stamps[2])
-
     def is_current(self, job_id: str, stamps: Stamps) -> bool:
         """Return whether neither a live job nor its categories have settled anew since then; O(1)."""
         jobs, categories, _ = stamps

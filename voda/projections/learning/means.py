@@ -46,10 +46,7 @@ class RunningMean(Struct):
 
 
 class LogSpread(Struct):
-    """How far positive values of a kind lie apart, as a standard deviation of their logarithms.
-
-    It settles as a mean does.
-    """
+    """How far positive values of a kind lie apart: a standard deviation of their logarithms, which settles."""
 
     count: int = 0
     mean: float = 0.0

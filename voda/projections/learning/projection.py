@@ -22,7 +22,7 @@ from voda.projections.learning.categories import Categories
 from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, WorkUnit, seconds_left, sizes_of, work_left
 from voda.projections.learning.knowledge import Knowledge, Stamps, keys_of, sources
 from voda.projections.learning.means import RunningMean
-from voda.projections.learning.measurements import Accuracy, JobMeasurements
+from voda.projections.learning.measurements import JobMeasurements
 from voda.projections.learning.reports import learn_completion, learn_report
 from voda.projections.learning.scaling import Scaling, Sizes
 
@@ -40,8 +40,8 @@ class Learning(Projection):
         job_id = job.spec.job_id
         cached = self._cache.get(job_id)
         if cached is not None and cached.is_of(job, settings):
-            stamps = cached.stamps
-            if self._known.is_current(job_id, stamps) and not self._known.has_reported(job_id, stamps):
+            known, stamps = self._known, cached.stamps
+            if known.is_current(job_id, stamps) and not known.reported.has_changed(job_id, stamps[2]):
                 return cached.estimate
         return self._new_estimate(job, settings, cached)
 
@@ -83,13 +83,10 @@ class Learning(Projection):
             self._judge((False, key), self._read_last.get(key), None)
         return bool(self._material)
 
-    def accuracy(self) -> Mapping[str, Accuracy]:
-        """Return how good the predictions were, by category; only categories with a predicted, finished job."""
-        return {
-            name: Accuracy(category.error.count, category.error.mean)
-            for name, category in sorted(self._known.categories.of_all_users().items())
-            if category.error.count
-        }
+    def errors(self) -> Mapping[str, RunningMean]:
+        """Return category -> |predicted - measured| / measured, of a mean epoch's time on one replica."""
+        found = self._known.categories.of_all_users()
+        return {name: found[name].error for name in sorted(found) if found[name].error.count}
 
     def dump(self) -> bytes:
         return self._known.dump()
