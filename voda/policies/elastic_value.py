@@ -361,7 +361,9 @@ class _Handout:
     def why_not(self, row: int) -> PolicyCause | None:
         if not len(taken := self._per_gpu[self.counts > 0]):
             return None
-        return LessValue(per_gpu=round(float(self._first_per_gpu[row]), 3), least_per_gpu=round(float(taken.min()), 3))
+        here, least = round(float(self._first_per_gpu[row]), 3), round(float(taken.min()), 3)
+        # Otherwise it waits for want of GPUs alone.
+        return LessValue(per_gpu=here, least_per_gpu=least) if here < least else None
 
 
 def _hull_steps(values: Floats, held: Ints) -> tuple[Floats, Ints, Ints]:

@@ -62,7 +62,7 @@ class BeliefView(View, frozen=True, kw_only=True):
     value: Annotated[float | None, Meta(description="None: nothing is known.")]
     known_by: Annotated[
         Source,
-        Meta(description="measured: by its own reports; category: by others of its kind; declared: by its user."),
+        Meta(description="measured: by its own reports; category: by its category; declared: by its user."),
     ]
     spread: Annotated[
         float | None,

@@ -93,3 +93,10 @@ def test_reasons_say_what_a_gpu_is_worth_here_and_elsewhere() -> None:
         "waits: needs 1 GPU, none is free; a GPU here would save all jobs together 1.963 s a second,"
         " elsewhere 3.577 s or more"
     )
+
+
+def test_job_that_only_lacks_gpus_is_not_said_to_be_worth_less() -> None:
+    jobs = [a_job("small", submitted_at=1e4), a_job("large", min_replicas=8, max_replicas=8, requested_replicas=8)]
+    estimates = {"small": an_estimate(1e5), "large": an_estimate(100.0)}
+    view = a_state(jobs=jobs, nodes=[a_node("n1", gpus=4)], estimates=estimates)
+    assert said(ElasticValue().allocate(view, 1e4).reasons["large"]) == "waits: needs 8 GPUs, 3 are free"

@@ -30,7 +30,7 @@ def test_estimate_is_said_with_how_it_is_known_and_how_far_off_it_may_be() -> No
     found = explanation_of(replace(explained(estimate), doubt="the last report is not believed: it fell")).estimate
     assert found is not None
     assert estimate_text(found) == (
-        "epochs not declared (by others of its kind), 2h 00m of work on one replica (by others of its kind, within"
+        "epochs not declared (by its category), 2h 00m of work on one replica (by its category, within"
         " x1.50), x1.9 on those requested (by its own reports, within x1.05), 31 s a restart (as set);"
         " the last report is not believed: it fell"
     )

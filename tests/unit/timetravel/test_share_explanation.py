@@ -40,6 +40,7 @@ def test_waiting_share_is_told_what_is_left_and_no_policy_that_would_help() -> N
     )
     assert (found.gpu, found.shortage, found.suggestions, found.queue_position) == (None, None, (), 1)
     assert "it is number 1 of 1 waiting job by priority and submission" in text_of(found)
+    assert "has 0 replicas with 600 milli of a GPU; minimum 1" in text_of(found)
 
 
 def test_share_of_more_memory_than_any_gpu_has_is_told_that_it_can_never_start() -> None:

@@ -87,14 +87,14 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     decided_by = f"policy {job.policy}, placer {job.placer}"
     yield f"at position {job.position}, {when(job.at)}; {decided_by}"
     yield (
-        f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
+        f"has {_replicas(job.nodes, gpus)};"
         f" minimum {job.min_replicas}, maximum {job.max_replicas}{f', sizes {job.sizes}' if job.sizes else ''},"
         f" requested {job.requested_replicas}"
     )
     if job.gpu:
         yield f"GPU: {job.gpu}"
     if job.planned != job.nodes:
-        yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
+        yield f"the plan in force gives it {_replicas(job.planned)}"
     if job.program_failures:
         tries = next_try(job, job.at, when)
         yield f"failed {counted(job.program_failures, 'time')}, the last: {job.last_failure}{tries and f'; {tries}'}"
@@ -114,9 +114,13 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
         yield f"believed: {estimate_text(job.estimate)}"
 
 
+def _replicas(nodes: Sequence[str], gpus: str = "") -> str:
+    return f"{counted(len(nodes), 'replica')}{gpus}{f': {per_node(nodes)}' if nodes else ''}"
+
+
 _KNOWN_BY: Mapping[Source, str] = {
     "measured": "by its own reports",
-    "category": "by others of its kind",
+    "category": "by its category",
     "declared": "as set",
     "assumed": "assumed",
 }
@@ -152,7 +156,8 @@ def shortage_text(short: ShortageView) -> str:
     if short.largest_free_gpus < short.free_gpus:
         spread = f" (at most {short.largest_free_gpus} on one node)"
     others = counted(short.jobs_served, "other job")
-    used = f"; {others} {'has' if short.jobs_served == 1 else 'have'} the rest" if short.jobs_served else ""
+    rest = "the rest" if short.free_gpus else "them all" if short.capacity_gpus > 1 else "it"
+    used = f"; {others} {'has' if short.jobs_served == 1 else 'have'} {rest}" if short.jobs_served else ""
     pool = (
         f"{short.capacity_gpus} in its pool{f' ({short.shared_gpus} more {are} shared)' if short.shared_gpus else ''}"
     )

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 _SOURCES: "Mapping[Source, str]" = {
     "measured": "its own reports",
-    "category": "others of its kind",
+    "category": "its category",
     "declared": "its user",
-    "assumed": "nothing",
+    "assumed": "not known",
 }
+_WITHIN = "Within spread: off by no more than `voda explain` says; two of three are to be."
 _LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
 
 
@@ -41,14 +42,17 @@ def errors_table(errors: "Mapping[str, RunningMean]") -> RenderableType:
     return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
 
 
-def estimates_table(rows: "Sequence[AccuracyRow]", goal: str) -> RenderableType:
-    """Return how far off estimates of jobs' work were, by moment and by how they were known."""
+def estimates_table(rows: "Sequence[AccuracyRow]", moment: str) -> RenderableType:
+    """Return how far off estimates of jobs' work were, by moment, for one of which there is a goal."""
     table = _table("estimate", "known by", "jobs", "unknown", "median", "p90", "within spread")
     for row in rows:
         figures = [f"x{figure:.2f}" if figure is not None else "-" for figure in (row.median, row.p90)]
         within = percent(row.within) if row.within is not None else "-"
         table.add_row(row.moment, _SOURCES[row.source], str(row.jobs), str(row.unknown), *figures, within)
-    return Group(Text("Factor by which the work left was over- or underestimated:"), table, Text(goal))
+    notes = [Text(_WITHIN)]
+    if sum(row.jobs for row in rows if row.moment == moment) >= _FEW_JOBS:
+        notes.append(Text(f"{moment.capitalize()}, the goal is x1.20 in the median and x1.80 for nine of ten."))
+    return Group(Text("Factor by which the work left was over- or underestimated:"), table, *notes)
 
 
 def _title(scene: "ClusterSnapshot") -> str:

@@ -30,7 +30,7 @@ class QueueThresholds(Struct, frozen=True, kw_only=True):
     ] = 3600.0
     promote_knob: Annotated[
         float,
-        Meta(ge=0, le=1e6, description="A halted job rises again after waiting this many times its last running time."),
+        Meta(ge=0, le=1e6, description="A job without workers rises again after waiting this many times its last run."),
     ] = 8.0
 
 

@@ -21,7 +21,7 @@ def a_shortage(needs: int, capacity: int, free: int, *, jobs: int = 0, **fields:
     ("shortage", "sentence"),
     [
         (a_shortage(1, 0, 0), "needs 1 GPU, and no node takes workers now"),
-        (a_shortage(2, 4, 0, jobs=2), "needs 2 GPUs; of 4 in its pool, none is left; 2 other jobs have the rest"),
+        (a_shortage(2, 4, 0, jobs=2), "needs 2 GPUs; of 4 in its pool, none is left; 2 other jobs have them all"),
         (a_shortage(2, 2, 1, jobs=1), "needs 2 GPUs; of 2 in its pool, 1 is left; 1 other job has the rest"),
         (
             a_shortage(4, 8, 3, largest_free_gpus=2, jobs=1),
@@ -34,7 +34,7 @@ def a_shortage(needs: int, capacity: int, free: int, *, jobs: int = 0, **fields:
         ),
         (
             a_shortage(2, 1, 0, jobs=1, shared_gpus=1),
-            "needs 2 GPUs; of 1 in its pool (1 more is shared), none is left; 1 other job has the rest",
+            "needs 2 GPUs; of 1 in its pool (1 more is shared), none is left; 1 other job has it",
         ),
     ],
 )

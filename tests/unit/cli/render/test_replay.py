@@ -1,10 +1,11 @@
-"""Claims about how a what-if is told."""
+"""Claims about how a what-if, and the judgement of estimates, are told."""
 
 import pytest
 from rich.console import Console
 
-from voda.cli.render.replay import comparison_tables
+from voda.cli.render.replay import comparison_tables, estimates_table
 from voda.simulator.whatif.comparison import RunFigures, WhatIfComparison
+from voda.timetravel.estimate_accuracy import AccuracyRow
 
 
 def figures(avg_jct_s: float) -> RunFigures:
@@ -54,3 +55,18 @@ def test_comparison_of_no_jobs_is_a_sentence_without_figures() -> None:
     assert lines[0].endswith("4 other jobs did not complete in all three runs (recorded, re-simulated, what-if)")
     assert lines[1].startswith("Nothing to compare yet")
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize(("jobs", "says_goal"), [(9, False), (10, True)])
+def test_estimates_are_measured_by_the_goal_once_there_are_enough_jobs(jobs: int, says_goal: bool) -> None:
+    found = AccuracyRow(moment="at 10 %", source="measured", jobs=8, unknown=0, median=1.1, p90=1.5, within=0.75)
+    unknown = AccuracyRow(
+        moment="at 10 %", source="assumed", jobs=jobs - 8, unknown=jobs - 8, median=None, p90=None, within=None
+    )
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(estimates_table([found, unknown], "at 10 %"))
+    text = capture.get()
+    assert ("At 10 %, the goal is x1.20 in the median and x1.80 for nine of ten." in text) is says_goal
+    assert "Within spread: off by no more than `voda explain` says" in text
+    assert "not known" in text

@@ -9,7 +9,8 @@ from voda.cli.execution import run_async
 from voda.cli.log_files import LogOutput, LogOutputOption, open_log, print_json
 from voda.cli.parameters import Option
 
-_GOAL: Final = "At 10 %, the goal is 1.2 in the median and 1.8 for nine of ten."
+_JUDGED: Final = "at 10 %"
+"""The moment for which there is a goal."""
 
 
 @command("policies")
@@ -67,7 +68,7 @@ async def _judge(log: str, output: LogOutput) -> None:
     if output == "json":
         print_json(rows)
     elif rows:
-        show(estimates_table(rows, _GOAL))
+        show(estimates_table(rows, _JUDGED))
     else:
         print("No job of this log has completed with work that is known.", file=sys.stderr)
 
