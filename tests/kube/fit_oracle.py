@@ -52,7 +52,7 @@ class Verdict(Struct):
     impossible: int = 0
     """Newcomers of which kube-scheduler binds no worker anywhere, even without the other jobs."""
     disturbed: list[str] = []
-    """Workers of others that a plan stopped or moved for such a newcomer."""
+    """Workers of others that a plan stopped or moved for such a newcomer, and that stay without it."""
 
     def add(self, other: "Verdict") -> None:
         """Count another one too."""
@@ -63,7 +63,7 @@ class Verdict(Struct):
         self.disturbed += other.disturbed
 
 
-class _Pool:
+class Pool:
     """One drawn cluster, as voda sees it."""
 
     def __init__(self, seed: int, drawn: DrawnCluster, placer: str) -> None:
@@ -87,10 +87,10 @@ class _Pool:
         """Return where the jobs go."""
         return self._decide([_job(spec, ()) for spec in self.specs.values()], {})
 
-    def second_plan(self, at_work: Placement) -> Plan:
-        """Return where all go once the newcomer has come, the others being at work."""
+    def second_plan(self, at_work: Placement, *newcomers: JobSpec) -> Plan:
+        """Return where all go, the others being at work: once newcomers have come, or without them."""
         jobs = [_job(spec, at_work.get(spec.job_id, ())) for spec in self.specs.values()]
-        return self._decide([*jobs, _job(self.newcomer, ())], at_work)
+        return self._decide([*jobs, *(_job(spec, ()) for spec in newcomers)], at_work)
 
     def _decide(self, jobs: Sequence[Job], placement: Placement) -> Plan:
         state: ClusterState = a_state(jobs=jobs, nodes=self.nodes.values(), placement=placement)
@@ -107,12 +107,20 @@ class _Pool:
         return {pod["metadata"]["name"]: pod for pod in found}
 
 
+def pool_of(seed: int, placer: str) -> Pool:
+    """Draw a cluster, as voda sees it where no API server has added anything."""
+    drawn = drawn_cluster(seed, "drawn")
+    pool = Pool(seed, drawn, placer)
+    pool.see(drawn.nodes, drawn.others)
+    return pool
+
+
 async def asked(client: Client, seeds: Sequence[int], namespace: str) -> Verdict:
     """Draw clusters by seed, make plans of them, and return what kube-scheduler says of these.
 
     The control plane is left with their nodes and pods gone; the namespace exists.
     """
-    pools = [_Pool(seed, drawn_cluster(seed, namespace), _PLACERS[seed % len(_PLACERS)]) for seed in seeds]
+    pools = [Pool(seed, drawn_cluster(seed, namespace), _PLACERS[seed % len(_PLACERS)]) for seed in seeds]
     verdict = Verdict(clusters=len(pools))
     try:
         await _fill(client, pools)
@@ -131,19 +139,20 @@ async def asked(client: Client, seeds: Sequence[int], namespace: str) -> Verdict
 
 
 async def _second(
-    client: Client, at_work: Mapping[_Pool, Placement], about: tuple[frozenset[int], str], verdict: Verdict
+    client: Client, at_work: Mapping[Pool, Placement], about: tuple[frozenset[int], str], verdict: Verdict
 ) -> None:
     """Let the newcomers come."""
     impossible, namespace = about
     before: dict[str, Object] = {}
     after: dict[str, Object] = {}
     for pool, placement in at_work.items():
-        now = pool.second_plan(placement).placement
+        now = pool.second_plan(placement, pool.newcomer).placement
         before |= (held := pool.pods(placement))
         after |= (wanted := pool.pods(now))
         if pool.seed in impossible:
             verdict.impossible += 1
-            verdict.disturbed += sorted(held.keys() - wanted.keys())
+            stay = pool.pods(pool.second_plan(placement).placement)
+            verdict.disturbed += sorted((held.keys() & stay.keys()) - wanted.keys())
     gone = [(name, 0) for name in before.keys() - after.keys()]
     await _in_parallel(lambda each: client.delete(api.PODS, each[0], namespace, grace_s=each[1]), gone)
     new = {name: pod for name, pod in after.items() if name not in before}
@@ -152,7 +161,7 @@ async def _second(
     verdict.refused += [f"{name}: {said}" for name, said in sorted(refused.items())]
 
 
-async def _fill(client: Client, pools: Iterable[_Pool]) -> None:
+async def _fill(client: Client, pools: Iterable[Pool]) -> None:
     async def add_node(node: Object) -> None:
         await client.create(api.NODES, node)
         # The server taints whatever is new as not ready.
@@ -168,7 +177,7 @@ async def _fill(client: Client, pools: Iterable[_Pool]) -> None:
     await _in_parallel(add_pod, [pod for pool in pools for pod in pool.drawn.others])
 
 
-async def _show(client: Client, pools: Iterable[_Pool], namespace: str) -> None:
+async def _show(client: Client, pools: Iterable[Pool], namespace: str) -> None:
     nodes = await client.list(api.NODES)
     pods = await client.list(api.PODS, namespace)
     for pool in pools:
@@ -177,7 +186,7 @@ async def _show(client: Client, pools: Iterable[_Pool], namespace: str) -> None:
         pool.see(own, [pod for pod in pods if pod["spec"].get("nodeName") in names])
 
 
-async def _impossible(client: Client, pools: Iterable[_Pool], namespace: str) -> frozenset[int]:
+async def _impossible(client: Client, pools: Iterable[Pool], namespace: str) -> frozenset[int]:
     """Return the draws of whose newcomer no node takes a worker."""
     probes = {
         pod["metadata"]["name"]: (pool.seed, pod)
@@ -217,7 +226,7 @@ def _words(pod: Object) -> str:
     return "" if pod["spec"].get("nodeName") else next(told, "")
 
 
-async def _sweep(client: Client, pools: Iterable[_Pool], namespace: str) -> None:
+async def _sweep(client: Client, pools: Iterable[Pool], namespace: str) -> None:
     await client.delete_all(api.PODS, namespace)
     names = [node["metadata"]["name"] for pool in pools for node in pool.drawn.nodes]
     await _in_parallel(lambda name: client.delete(api.NODES, name), names)

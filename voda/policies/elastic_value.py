@@ -115,6 +115,8 @@ class _Prospect(Struct, frozen=True, kw_only=True, gc=False):
     serial: float
     """Above 0: it was not, and this is what does not scale (Amdahl's law)."""
     per_node: int
+    most: int
+    """That it may ever have."""
     valid: JobSizes | None
     """Where it does not run at all of them."""
     had: int
@@ -210,6 +212,7 @@ def _prospect(view: ClusterState, job: Job, node: int, served: Mapping[str, floa
         curve=curve,
         serial=serial,
         per_node=per_node,
+        most=spec.max_replicas,
         valid=spec.sizes,
         had=had,
         left_s=left_s,
@@ -304,12 +307,16 @@ class _Handout:
         self._take_best(self._offers.sizes, self._values)
 
     def take_odd_rest(self) -> None:
-        """Give what is still left at any size within a node, or of whole nodes, to those who have some."""
+        """Give what is still left at any size within a node, or of whole nodes, to those who have some.
+
+        Here a job may have more than is known of it: nobody else can use it.
+        """
         offers = self._offers
         if self.free <= 0 or not self.counts.any():
             return
         each = np.array([prospect.per_node for prospect in offers.prospects])
-        most = np.minimum(self.counts + self.free // offers.gpus[:, 0], offers.sizes[:, -1])
+        most = np.array([prospect.most for prospect in offers.prospects])
+        most = np.minimum(self.counts + self.free // offers.gpus[:, 0], most)
         sizes = np.where(most > each, most // each * each, most)
         for row, prospect in enumerate(offers.prospects):
             if prospect.valid is not None:

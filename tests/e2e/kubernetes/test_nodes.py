@@ -173,8 +173,12 @@ async def test_worker_that_is_lost_in_the_middle_while_its_node_shrinks_takes_th
         await it.until_runs("a", 7)
         now = await world.uids("a")
         assert {index for index in now if now[index] == before[index]} == {0, 1, 2, 4, 5, 6}
-        exits = [(fact.cause, tuple(fact.workers)) for fact in await it.facts(WorkerExited)]
-        assert sorted(exits) == [("evicted", (3,)), ("stopped", (7,))]
+
+        async def have_exited() -> bool:
+            exits = [(fact.cause, tuple(fact.workers)) for fact in await it.facts(WorkerExited)]
+            return sorted(exits) == [("evicted", (3,)), ("stopped", (7,))]
+
+        await it.until(have_exited)
 
 
 async def offer(world: World, node: str, gpus: int) -> None:

@@ -13,7 +13,7 @@ from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
     from voda.domain.state import Source
-    from voda.projections.learning import Accuracy
+    from voda.projections.learning import RunningMean
     from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
     from voda.timetravel.estimate_accuracy import AccuracyRow
     from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
@@ -34,11 +34,11 @@ def snapshot_tables(scene: "ClusterSnapshot") -> RenderableType:
     return Group(*parts, Text(_LEGEND)) if scene.jobs else Group(*parts)
 
 
-def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:
+def errors_table(errors: "Mapping[str, RunningMean]") -> RenderableType:
     """Return how far predictions at submission were from the measured work of finished jobs."""
     table = _table("category", "predicted", "mean error")
-    for category, one in accuracy.items():
-        table.add_row(Text(category), counted(one.jobs, "job"), f"{one.mean_error:.0%}")
+    for category, error in errors.items():
+        table.add_row(Text(category), counted(error.count, "job"), f"{error.mean:.0%}")
     return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.plan import Placement
 from voda.domain.reasons.outcomes import Reason
@@ -45,7 +46,16 @@ class _Yielding:
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         ways = Ways(view=view, replicas=replicas, may_shrink=self._may_shrink)
-        return give_way(ways, self._placer.place(view, replicas, now))
+        placed = self._placer.place(view, replicas, now)
+        given = give_way(ways, placed)
+        is_whole = all(len(given.get(job_id, ())) == count for job_id, count in replicas.items())
+        spanning = (job_id for job_id, nodes in given.items() if len(set(nodes)) > 1 and nodes != placed.get(job_id))
+        if not is_whole or not any(spanning):
+            return given
+        # What spans because it gave way would be brought together by the next plan: it begins there.
+        begun = replace(view, plan=replace(view.plan, placement=given))
+        settled = self._placer.place(begun, replicas, now)
+        return settled if all(len(settled.get(job_id, ())) == len(nodes) for job_id, nodes in given.items()) else given
 
 
 class _Bounds(Struct, frozen=True, kw_only=True):

@@ -7,12 +7,11 @@ measured), `estimates` and `scaling` (what follows from it), `cache` (so that it
 
 from voda.projections.learning.epoch_work import EpochWork
 from voda.projections.learning.means import EpochMeans, RunningMean
-from voda.projections.learning.measurements import Accuracy, JobMeasurements
+from voda.projections.learning.measurements import JobMeasurements
 from voda.projections.learning.projection import Learning
-from voda.projections.learning.scaling import CategoryHistory, Scaling, Sizes, estimate_scaling, fit_law
+from voda.projections.learning.scaling import CategoryHistory, Scaling, Sizes, estimate_scaling
 
 __all__ = [
-    "Accuracy",
     "CategoryHistory",
     "EpochMeans",
     "EpochWork",
@@ -22,5 +21,4 @@ __all__ = [
     "Scaling",
     "Sizes",
     "estimate_scaling",
-    "fit_law",
 ]

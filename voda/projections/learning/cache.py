@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import Settings
 from voda.domain.state import Estimate
+from voda.projections.learning.knowledge import Stamps
 from voda.projections.learning.scaling import Scaling, is_close, is_material
 
 
@@ -17,16 +18,14 @@ class CachedEstimate:
 
     __slots__ = ("epochs_done", "estimate", "scaling", "settings", "spec", "stamps")
 
-    def __init__(
-        self, estimate: Estimate, scaling: Scaling, job: Job, settings: Settings, stamps: tuple[int, int]
-    ) -> None:
+    def __init__(self, estimate: Estimate, scaling: Scaling, job: Job, settings: Settings, stamps: Stamps) -> None:
         self.estimate = estimate
         self.scaling = scaling
         self.spec: JobSpec = job.spec
         self.epochs_done = job.epochs_done
         self.settings = settings
         self.stamps = stamps
-        """Changes of jobs and of categories when it was made."""
+        """See Knowledge.stamps: when it was made."""
 
     def is_of(self, job: Job, settings: Settings) -> bool:
         """Return whether it was made for an equal job."""
@@ -47,6 +46,6 @@ class ReadEstimates:
         self.settings = settings
         self.jobs: Mapping[str, Job] = {}
         self.estimates: dict[str, Estimate] = {}
-        self.stamps = (0, 0)
+        self.stamps: Stamps = (0, 0, 0)
         self.strangers: set[str] = set()
         """Jobs that were never submitted: nothing says when theirs change."""

@@ -36,10 +36,9 @@ class CategoryMeasurements(Struct, kw_only=True):
     """Of a category of all users: the user whose job it began with; empty: nobody is named."""
 
     def end(self, epochs: int) -> bool:
-        """Take in that a job has completed after so many epochs, and return whether none of the last ones did."""
-        is_new = epochs not in self.ends
-        self.ends = [*self.ends, epochs][-_RECENT_ENDS:]
-        return is_new
+        """Take in that a job has completed after so many epochs, and return whether that says something new."""
+        before, self.ends = self.ends, [*self.ends, epochs][-_RECENT_ENDS:]
+        return {*before} != {epochs} and sorted(before) != sorted(self.ends)
 
     def ordered(self) -> "CategoryMeasurements":
         """Return the same measurements, smallest sizes and first epochs first, for a dump."""

@@ -21,7 +21,7 @@ MOST_EPOCHS: Final = 10**15
 _MOST_LENGTHS: Final = 8
 """Of those at which jobs completed, each has its work left computed."""
 _OF_AN_EPOCH: Final = 0.25
-_OF_A_JOB: Final = math.log(2.0)
+OF_A_JOB: Final = math.log(2.0)
 _OF_UNSEEN: Final = math.log(2.0)
 """Deviations of ln(work) of one more epoch of a job, one more job of a category, epochs never seen; as assumed before
 any are measured, the last one always."""
@@ -71,7 +71,7 @@ def work_left(spec: JobSpec, epochs_done: float, evidence: Evidence) -> WorkLeft
         lengths, source = _usual_lengths(evidence.category, done), "category"
     amounts = {_amount(evidence, done, epochs): count for epochs, count in lengths.items()}
     total = sum(lengths.values())
-    amount = sum(one * count for one, count in amounts.items()) / total if total else math.inf
+    amount = sum(one * (count / total) for one, count in amounts.items()) if total else math.inf
     if amount == math.inf:
         return WorkLeft(amount, ASSUMED, source if lengths else "assumed")
     deviation, known = _deviation(evidence, done, max(lengths))
@@ -123,5 +123,5 @@ def _deviation(evidence: Evidence, done: float, epochs: float) -> tuple[float, S
     if own is not None and (count := own.epochs_measured(in_samples=in_samples)):
         error = own.length_error(key, _OF_AN_EPOCH) if in_samples else _OF_AN_EPOCH / math.sqrt(count)
         return math.hypot(unseen, error), "measured"
-    others = category.lengths.deviation(_OF_A_JOB) if category is not None else _OF_A_JOB
+    others = category.lengths.deviation(OF_A_JOB) if category is not None else OF_A_JOB
     return math.hypot(unseen, others), "category"

@@ -21,6 +21,7 @@ from voda.projections.learning.scaling import CategoryHistory, Scaling, Sizes, e
 _ARRAY_OF_TWO: Final = b"\x92"
 
 Measurements = TypeVar("Measurements", JobMeasurements, CategoryMeasurements)
+Stamps = tuple[int, int, int]
 _State = tuple[dict[str, JobMeasurements], dict[str, CategoryMeasurements]]
 
 
@@ -34,6 +35,8 @@ class Knowledge:
         """Category -> its live jobs."""
         self.changed_jobs, self.changed_categories = ChangedKeys(), ChangedKeys()
         """Those whose measurements settle anew."""
+        self.reported = ChangedKeys()
+        """Jobs of which a report was taken in."""
         self._histories: dict[tuple[str, bool], CategoryHistory] = {}
         """By category, and whether of samples."""
 
@@ -48,27 +51,28 @@ class Knowledge:
         self.jobs, categories = msgspec.msgpack.decode(state, type=_State)
         self.categories.load(categories)
         self.members = {}
-        self.changed_jobs, self.changed_categories = ChangedKeys(), ChangedKeys()
+        self.changed_jobs, self.changed_categories, self.reported = ChangedKeys(), ChangedKeys(), ChangedKeys()
         self._histories = {}
         for job_id, own in self.jobs.items():
             self._join(job_id, own)
 
     @property
-    def stamps(self) -> tuple[int, int]:
-        """Changes of jobs and of categories so far."""
-        return self.changed_jobs.count, self.changed_categories.count
+    def stamps(self) -> Stamps:
+        """Changes of jobs and of categories so far, and reports."""
+        return self.changed_jobs.count, self.changed_categories.count, self.reported.count
 
-    def is_current(self, job_id: str, stamps: tuple[int, int]) -> bool:
+    def is_current(self, job_id: str, stamps: Stamps) -> bool:
         """Return whether neither a live job nor its categories have settled anew since then; O(1)."""
-        jobs, categories = stamps
+        jobs, categories, _ = stamps
         return not self.changed_jobs.has_changed(job_id, jobs) and not any(
             self.changed_categories.has_changed(key, categories) for key in self.jobs[job_id].categories
         )
 
-    def changed_since(self, stamps: tuple[int, int]) -> Iterator[str]:
-        """Yield the live jobs whose estimates may have changed since then."""
+    def changed_since(self, stamps: Stamps) -> Iterator[str]:
+        """Yield the live jobs whose estimates may have changed since then, some of them twice."""
         changed_jobs, changed_categories = self.changed_jobs.since(stamps[0]), self.changed_categories.since(stamps[1])
-        yield from self.jobs if changed_jobs is None else changed_jobs
+        reported = self.reported.since(stamps[2])
+        yield from self.jobs if changed_jobs is None or reported is None else (*changed_jobs, *reported)
         for key in self.members if changed_categories is None else changed_categories:
             yield from self.members.get(key, ())
 

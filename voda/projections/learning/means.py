@@ -46,23 +46,33 @@ class RunningMean(Struct):
 
 
 class LogSpread(Struct):
-    """How far positive values of a kind lie apart, as a standard deviation of their logarithms."""
+    """How far positive values of a kind lie apart: a standard deviation of their logarithms, which settles."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
+    settled: tuple[int, float] = (0, 0.0)
+    """Count and squares."""
 
-    def add(self, value: float) -> None:
-        """Take in one value, > 0."""
+    def add(self, value: float, prior: float) -> bool:
+        """Take in one value, > 0, and return whether the settled deviation changed."""
         log, before = math.log(value), self.mean
         self.count += 1
         self.mean += (log - before) / self.count
         self.squares += (log - before) * (log - self.mean)
+        settled = self.deviation(prior)
+        if abs(_deviation(self.count, self.squares, prior) - settled) <= _TOLERANCE * settled:
+            return False
+        self.settled = (self.count, self.squares)
+        return True
 
     def deviation(self, prior: float) -> float:
         """Return the deviation of the next value from the mean of these, which count as one more of `prior`."""
-        variance = (self.squares + prior**2) / (self.count + 1)
-        return math.sqrt(variance * (1.0 + 1.0 / max(1, self.count)))
+        return _deviation(*self.settled, prior)
+
+
+def _deviation(count: int, squares: float, prior: float) -> float:
+    return math.sqrt((squares + prior**2) / (count + 1) * (1.0 + 1.0 / max(1, count)))
 
 
 class Point(NamedTuple):

@@ -4,8 +4,6 @@ Work is counted in samples where jobs report their throughput, so that sizes com
 epochs, taken to be alike.
 """
 
-from typing import NamedTuple
-
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -59,12 +57,3 @@ class JobMeasurements(Struct, kw_only=True):
     def ordered(self) -> "JobMeasurements":
         """Return the same measurements, smallest sizes first, for a dump."""
         return replace(self, epochs=self.epochs.ordered(), samples=self.samples.ordered())
-
-
-class Accuracy(NamedTuple):
-    """How well voda predicted the work of a category's finished jobs when they were submitted."""
-
-    jobs: int
-    """Finished jobs that had a prediction."""
-    mean_error: float
-    """Mean of |predicted - measured| / measured, of a mean epoch's time on one replica."""

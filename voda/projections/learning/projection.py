@@ -20,9 +20,9 @@ from voda.projections.base import Projection
 from voda.projections.learning.cache import CachedEstimate, ReadEstimates
 from voda.projections.learning.categories import Categories
 from voda.projections.learning.estimates import MOST_EPOCHS, WorkLeft, WorkUnit, seconds_left, sizes_of, work_left
-from voda.projections.learning.knowledge import Knowledge, keys_of, sources
+from voda.projections.learning.knowledge import Knowledge, Stamps, keys_of, sources
 from voda.projections.learning.means import RunningMean
-from voda.projections.learning.measurements import Accuracy, JobMeasurements
+from voda.projections.learning.measurements import JobMeasurements
 from voda.projections.learning.reports import learn_completion, learn_report
 from voda.projections.learning.scaling import Scaling, Sizes
 
@@ -32,15 +32,17 @@ class Learning(Projection):
 
     def __init__(self, categories: Categories | None = None) -> None:
         self._known = Knowledge(categories)
-        self._judged: tuple[int, int] = (0, 0)
+        self._judged: Stamps = (0, 0, 0)
         self._clear_cache()
 
     def estimate(self, job: Job, settings: Settings) -> Estimate:
         """Return the estimate of the job's future; the same object while nothing changes."""
         job_id = job.spec.job_id
         cached = self._cache.get(job_id)
-        if cached is not None and cached.is_of(job, settings) and self._known.is_current(job_id, cached.stamps):
-            return cached.estimate
+        if cached is not None and cached.is_of(job, settings):
+            known, stamps = self._known, cached.stamps
+            if known.is_current(job_id, stamps) and not known.reported.has_changed(job_id, stamps[2]):
+                return cached.estimate
         return self._new_estimate(job, settings, cached)
 
     def estimates(self, pool: str, jobs: Mapping[str, Job], settings: Settings) -> dict[str, Estimate]:
@@ -81,13 +83,10 @@ class Learning(Projection):
             self._judge((False, key), self._read_last.get(key), None)
         return bool(self._material)
 
-    def accuracy(self) -> Mapping[str, Accuracy]:
-        """Return how good the predictions were, by category; only categories with a predicted, finished job."""
-        return {
-            name: Accuracy(category.error.count, category.error.mean)
-            for name, category in sorted(self._known.categories.of_all_users().items())
-            if category.error.count
-        }
+    def errors(self) -> Mapping[str, RunningMean]:
+        """Return category -> |predicted - measured| / measured, of a mean epoch's time on one replica."""
+        found = self._known.categories.of_all_users()
+        return {name: found[name].error for name in sorted(found) if found[name].error.count}
 
     def dump(self) -> bytes:
         return self._known.dump()
@@ -102,7 +101,7 @@ class Learning(Projection):
         """By pool."""
         self._read_last: dict[str, CachedEstimate] = {}
         """By category: what a new job like its member that was read last is believed to be."""
-        self._judged = (0, 0)
+        self._judged = (0, 0, 0)
         self._material: set[tuple[bool, str]] = set()
         """Jobs (True) and categories (False) whose scaling differs materially from the one last read."""
 
@@ -145,7 +144,7 @@ class Learning(Projection):
             remaining_belief=left.belief if remaining_s < math.inf else ASSUMED,
             length_source=left.length_source,
             resize_cost_s=restarts.settled if restarts is not None else settings.resize_cost_s,
-            resize_cost_belief=Belief("category", restarts.spread()) if restarts is not None else Belief("declared"),
+            resize_cost_belief=Belief("category", restarts.spread) if restarts is not None else Belief("declared"),
             span_penalty=settings.span_penalty if span_penalty is None else span_penalty,
         )
 

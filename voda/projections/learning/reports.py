@@ -10,7 +10,7 @@ from voda.events.observations import JobProgressed
 from voda.projections.job_changes import undisturbed_epoch_s
 from voda.projections.job_record import change_within_epoch
 from voda.projections.learning.doubts import find_doubt, is_said_again
-from voda.projections.learning.estimates import epoch_samples
+from voda.projections.learning.estimates import OF_A_JOB, epoch_samples
 from voda.projections.learning.knowledge import Knowledge
 from voda.projections.learning.measurements import JobMeasurements
 from voda.projections.learning.scaling import Sizes, estimate_scaling
@@ -33,6 +33,7 @@ def learn_report(known: Knowledge, own: JobMeasurements, fact: JobProgressed, no
     own.doubt = find_doubt(fact, span, declared=own.declared, processes=own.processes, now=now)
     if own.doubt is not None:
         return
+    known.reported.add(fact.job_id)
     if span.workers and fact.workers and not own.processes:
         own.processes = fact.workers / len(span.workers)
     size = len(span.workers) if span.workers and fact.workers else fact.workers
@@ -106,9 +107,8 @@ def learn_completion(known: Knowledge, own: JobMeasurements) -> None:
     if epochs := math.ceil(own.span.epochs_done):
         for key, length in zip(own.categories, own.lengths, strict=True):
             category = known.use(key, own)
-            if length.count and length.mean > 0:
-                category.lengths.add(length.mean)
-            if category.end(epochs):
+            has_changed = bool(length.count and length.mean > 0 and category.lengths.add(length.mean, OF_A_JOB))
+            if category.end(epochs) or has_changed:
                 known.settle(key)
     in_samples = bool(own.samples and own.work.count)
     if own.predicted_e1 is not None and (means := own.samples if in_samples else own.epochs):

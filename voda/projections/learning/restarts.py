@@ -33,21 +33,24 @@ class RestartCosts(Struct):
     recent: list[float] = []
     """The newest at the end."""
     settled: float = 0.0
+    spread: float = math.inf
+    """The factor within which two of three lay around the settled cost when either changed; infinite for one cost."""
 
     def add(self, cost_s: float) -> bool:
-        """Take in one cost and return whether the settled one changed."""
-        is_first = not self.recent
+        """Take in one cost and return whether the settled one, or its spread, changed."""
         self.recent = [*self.recent, cost_s][-_RECENT:]
-        if not is_first and abs((median := statistics.median(self.recent)) - self.settled) <= _TOLERANCE * self.settled:
+        median = statistics.median(self.recent)
+        settled = self.settled if abs(median - self.settled) <= _TOLERANCE * self.settled else median
+        spread = self._spread(settled)
+        if settled == self.settled and math.isclose(spread, self.spread, rel_tol=_TOLERANCE):
             return False
-        self.settled = cost_s if is_first else median
+        self.settled, self.spread = settled, spread
         return True
 
-    def spread(self) -> float:
-        """Return the factor within which two of three lie around the settled cost; infinite for a single one."""
-        if len(self.recent) < 2 or self.settled <= 0:
+    def _spread(self, settled: float) -> float:
+        if len(self.recent) < 2 or settled <= 0:
             return math.inf
-        factors = sorted(max(cost, self.settled) / max(min(cost, self.settled), 1e-3) for cost in self.recent)
+        factors = sorted(max(cost, settled) / max(min(cost, settled), 1e-3) for cost in self.recent)
         return factors[math.ceil(_ONE_DEVIATION * len(factors)) - 1]
 
 

@@ -110,6 +110,22 @@ def test_length_that_nobody_declares_is_that_of_jobs_of_the_category_that_have_c
     assert believed(learning, "c", epochs=0, done=8).remaining_s == math.inf
 
 
+def test_estimate_that_was_read_before_is_renewed_by_each_completion_that_says_something_new() -> None:
+    log = Log()
+    submit(log, *"abcdw", epochs=0)
+    for job_id, epochs in (("a", 4), ("b", 8), ("c", 8), ("d", 9)):
+        for done in range(1, epochs + 1):
+            progressed(log, job_id, at=100 * done, done=done, samples=1000.0 + 500 * epochs)
+        log.add(JobCompleted(job_id=job_id), at=1000)
+    learning = Learning()
+    jobs = {"w": a_job("w", category="resnet", max_replicas=8, epochs=0)}
+    for event in log.events:
+        learning.apply(event)
+        cold = Learning()
+        cold.load(learning.dump())
+        assert learning.estimates("pool", jobs, SETTINGS) == cold.estimates("pool", jobs, SETTINGS)
+
+
 def test_estimate_says_whether_the_job_or_its_category_measured_it_and_own_reports_narrow_it() -> None:
     log = Log()
     submit(log, "a", "b")
@@ -128,10 +144,10 @@ def test_estimate_says_whether_the_job_or_its_category_measured_it_and_own_repor
 
 def test_restart_cost_is_the_median_of_the_last_ones() -> None:
     costs = RestartCosts()
-    assert costs.spread() == math.inf
+    assert costs.spread == math.inf
     assert [costs.add(cost) for cost in (30.0, 1897.0, 31.0, 30.0, 29.0)][:2] == [True, True]
     assert costs.settled == pytest.approx(30.0, rel=0.05)
-    assert costs.spread() < 1.1
+    assert costs.spread < 1.1
     for _ in range(20):
         costs.add(90.0)
     assert (costs.settled, len(costs.recent)) == (90.0, 15)
@@ -140,9 +156,9 @@ def test_restart_cost_is_the_median_of_the_last_ones() -> None:
 def test_spread_of_values_is_their_deviation() -> None:
     spread, mean = LogSpread(), RunningMean()
     for value in (1.0, 4.0) * 50:
-        spread.add(value)
+        spread.add(value, 0.7)
         mean.add(value)
-    assert spread.deviation(0.7) == pytest.approx(math.log(2.0), rel=0.02)
+    assert spread.deviation(0.7) == pytest.approx(math.log(2.0), rel=0.1)
     assert mean.error(0.25) == pytest.approx(1.5 / 2.5 / 10, rel=0.02)
     assert RunningMean().error(0.25) == math.inf
 

@@ -340,9 +340,9 @@ def test_prediction_when_the_job_is_done_is_compared_with_what_it_took() -> None
     log.add(JobSubmitted(spec=a_spec("b", category="resnet", epochs=10)), at=3000)
     log.add(JobProgressed(job_id="b", epochs_done=10, workers=1, epoch_s=80.0), at=4000)
     log.add(JobCompleted(job_id="b"), at=4001)
-    accuracy = folded(log.events).accuracy()["resnet"]
-    assert accuracy.jobs == 1
-    assert accuracy.mean_error == pytest.approx(0.25)
+    error = folded(log.events).errors()["resnet"]
+    assert error.count == 1
+    assert error.mean == pytest.approx(0.25)
 
 
 def test_memory_when_jobs_end_keeps_their_categories_alone() -> None:
@@ -559,6 +559,21 @@ def test_estimates_of_a_pool_when_some_are_kept_are_those_of_every_job(
         assert learning.estimates("pool", there, settings) == expected
 
 
+@given(histories, st.data())
+def test_estimates_whenever_they_are_read_are_those_of_what_was_learned_and_of_nothing_kept(
+    history: Sequence[tuple[Any, float]], data: st.DataObject
+) -> None:
+    learning = Learning()
+    jobs = {job.spec.job_id: job for job in jobs_of(1.0)}
+    jobs["a"] = replace(jobs["a"], spec=replace(jobs["a"].spec, epochs=0))
+    for event in logged(history).events:
+        learning.apply(event)
+        if data.draw(st.booleans()):
+            cold = Learning()
+            cold.load(learning.dump())
+            assert learning.estimates("pool", jobs, SETTINGS) == cold.estimates("pool", jobs, SETTINGS)
+
+
 @given(histories)
 def test_estimates_when_reports_are_nonsense_are_still_numbers(history: Sequence[tuple[Any, float]]) -> None:
     learning = folded(logged(history).events)
@@ -710,7 +725,7 @@ def test_job_that_tells_nothing_but_its_throughput_is_resized_and_ends() -> None
         log.add(fact, at=1000 * done)
     assert asked(folded(log.events)).speedup[:3] == pytest.approx((0, 1, 1.8))
     log.add(JobCompleted(job_id="a"), at=9000)
-    assert folded(log.events).accuracy() == {}
+    assert folded(log.events).errors() == {}
 
 
 def test_job_whose_category_counted_epochs_ends_after_one_report_of_throughput() -> None:
@@ -719,7 +734,7 @@ def test_job_whose_category_counted_epochs_ends_after_one_report_of_throughput()
     log.add(JobSubmitted(spec=a_spec("a", category="resnet", max_replicas=8, epochs=50)), at=2000)
     log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, samples_per_s=50.0), at=3000)
     log.add(JobCompleted(job_id="a"), at=9000)
-    assert folded(log.events).accuracy() == {}
+    assert folded(log.events).errors() == {}
 
 
 def test_work_of_a_part_of_an_epoch_is_not_that_of_the_epoch() -> None:

@@ -75,7 +75,7 @@ def replay(
 
 
 async def _show_snapshots(log: str, until: str, output: LogOutput) -> None:
-    from voda.cli.render.replay import accuracy_table, snapshot_tables
+    from voda.cli.render.replay import errors_table, snapshot_tables
     from voda.cli.render.terminal import show
     from voda.timetravel.replay import live_at
     from voda.timetravel.snapshot_tables import cluster_snapshots
@@ -83,15 +83,15 @@ async def _show_snapshots(log: str, until: str, output: LogOutput) -> None:
     async with open_log(log) as store:
         place = await place_of(store, until)
         live = await live_at(store, place.position)
-    found, accuracy = cluster_snapshots(live, place.at), live.learning.accuracy()
+    found, errors = cluster_snapshots(live, place.at), live.learning.errors()
     if output == "json":
-        estimates = {category: one._asdict() for category, one in accuracy.items()}
+        estimates = {name: {"jobs": error.count, "mean_error": error.mean} for name, error in errors.items()}
         print_json({"position": place.position, "pools": found, "estimates": estimates})
         return
     for snapshot in found:
         show(snapshot_tables(snapshot))
-    if accuracy:
-        show(accuracy_table(accuracy))
+    if errors:
+        show(errors_table(errors))
     if not found:
         print(EMPTY if not until else "Nothing had happened by then.", file=sys.stderr)
 
