@@ -81,6 +81,9 @@ def start_on_free(state: ClusterState, registries: Registries, now: float, *, ca
         return None
     in_force, held = state.plan.placement, held_jobs(state, now)
     planned = {job_id: job for job_id, job in state.jobs.items() if job_id in in_force}
+    if any(job.spec.size_within(len(in_force[job_id])) != len(in_force[job_id]) for job_id, job in planned.items()):
+        # Its user has changed its sizes: the next decision is about all.
+        return None
     with_launcher = {job_id for node in state.nodes.values() for job_id in node.launchers}
     if any(job.spec.launcher_gpus and job_id not in with_launcher for job_id, job in planned.items()):
         return None

@@ -205,7 +205,7 @@ def _prospect(view: ClusterState, job: Job, node: int, served: Mapping[str, floa
     cost_s = view.settings.resize_cost_s
     if estimate is not None:
         cost_s = min(estimate.resize_cost_s, _MOST_COST * cost_s)
-    ran_s = job.running_by(now)
+    ran_s = max(0.0, job.running_by(now))
     stretch = 1 + max(0.0, now - job.submitted_at - ran_s) / (ran_s + max(expected_s / asked, _LEAST_S))
     return _Prospect(
         sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had, spec.sizes),

@@ -27,6 +27,7 @@ from voda.events.types import (
     JobBackedOff,
     JobCanceled,
     JobCancelRequested,
+    JobChanged,
     JobCompleted,
     JobFailed,
     JobHaltRequested,
@@ -155,6 +156,25 @@ async def test_job_that_fits_free_gpus_starts_within_the_rate_limit_as_requested
     await stage.step_at(1140)
     assert stage.controller.live.cluster.undecided("default") == set()
     assert (await verify(stage.store)).difference is None
+
+
+async def test_job_starts_within_the_rate_limit_only_where_others_may_keep_what_they_have(
+    stage: Stage,
+) -> None:
+    await stage.begin(policy="elastic-fifo")
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=8)))
+    await stage.step_at(1100)
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(1110)
+    before = len(await stage.plans())
+    await stage.add(NodeJoined(node=a_node("n2", gpus=4)))
+    await stage.add(JobChanged(job_id="b", min_replicas=2, max_replicas=2))
+    await stage.add(JobSubmitted(spec=a_spec("c")))
+    assert await stage.step_at(1111) == 1140
+    assert len(await stage.plans()) == before
+    await stage.step_at(1140)
+    assert "c" in (await stage.plans())[-1].placed
 
 
 async def test_gpus_that_a_job_leaves_go_to_a_waiting_one_at_once(stage: Stage) -> None:
