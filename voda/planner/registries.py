@@ -3,12 +3,14 @@
 Rule: here alone the planner meets its wings.
 """
 
-from collections.abc import Callable, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from voda.domain.gpus import total
+from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.plugins import first_known
 from voda.domain.settings import Settings
@@ -81,8 +83,8 @@ def start_on_free(state: ClusterState, registries: Registries, now: float, *, ca
         return None
     in_force, held = state.plan.placement, held_jobs(state, now)
     planned = {job_id: job for job_id, job in state.jobs.items() if job_id in in_force}
-    if any(job.spec.size_within(len(in_force[job_id])) != len(in_force[job_id]) for job_id, job in planned.items()):
-        # Its user has changed its sizes: the next decision is about all.
+    if not _still_fits(state, planned):
+        # A user or a node has changed what is planned: the next decision is about all.
         return None
     with_launcher = {job_id for node in state.nodes.values() for job_id in node.launchers}
     if any(job.spec.launcher_gpus and job_id not in with_launcher for job_id, job in planned.items()):
@@ -111,6 +113,21 @@ def start_on_free(state: ClusterState, registries: Registries, now: float, *, ca
     )
     fact = changes(state.plan, whole, frozenset())
     return replace(fact, only_starts=True) if fact is not None else None
+
+
+def _still_fits(state: ClusterState, planned: Mapping[str, Job]) -> bool:
+    """Return whether nodes still have the GPUs of the plan in force, and its jobs still run at their sizes in it."""
+    used = Counter[str]()
+    for job_id, job in planned.items():
+        spec, at = job.spec, state.plan.placement[job_id]
+        if spec.size_within(len(at)) != len(at):
+            return False
+        for node in at if not spec.share else ():
+            used[node] += spec.gpus_per_replica
+        if spec.launcher_gpus:
+            used[state.plan.launchers.get(job_id, at[0])] += spec.launcher_gpus
+    nodes = {name: state.nodes.get(name) for name in used}
+    return all(node and not node.is_draining and used[name] <= node.own_gpus for name, node in nodes.items())
 
 
 def spare_for_pods(
