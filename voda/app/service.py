@@ -23,7 +23,7 @@ from voda.app import runtime
 from voda.app.clock_guard import ClockGuard, read_clock
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
-from voda.app.interpreters import refuse_unusable
+from voda.app.usable_paths import refuse_unusable
 from voda.app.log_health import LogHealth
 from voda.app.machine import (
     Machine,
