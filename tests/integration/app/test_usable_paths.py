@@ -38,10 +38,11 @@ async def test_folder_when_it_is_relative_is_refused() -> None:
 
 @needs(os.geteuid() == 0, "only root starts processes of other users")
 async def test_folder_of_another_user_is_refused_though_root_may_enter_it(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
+    shut = tmp_path / "shut"
+    os.mkdir(shut, 0o700)
 
     async def nobody(_spec: JobSpec) -> Account | None:
         return account_of_uid(65_534)
 
     with pytest.raises(InvalidField, match=r"no folder that nobody, as whom it runs, may enter"):
-        await refuse_unusable(submitted_from(tmp_path), nobody)
+        await refuse_unusable(submitted_from(shut), nobody)
