@@ -19,6 +19,7 @@ _MOST: Final = 8_192
 """Stretches; half as many at least, once the log is so long."""
 _FIRST_S: Final = 1.0
 """Length of a stretch at first; it doubles."""
+_SHORTEST_S: Final = 1e-3
 
 
 class ActivityRow(NamedTuple):
@@ -89,7 +90,13 @@ class Activity:
         totals = np.array(self._totals).reshape(-1, _COLUMNS)
         kept = self.begins_at + self._length_s * np.arange(len(totals) + 1)
         # The last stretch has been summed up as far as the log goes.
-        kept[-1] = max(self._reached, kept[-2])
+        kept[-1] = self._reached
+        if kept[-1] - kept[-2] < _SHORTEST_S:
+            # What happened at the instant at which it begins is shown before that, or else behind it.
+            if len(totals) > 1:
+                kept[-2] = kept[-1] - _SHORTEST_S
+            else:
+                kept[-1] = kept[-2] + _SHORTEST_S
         sums = np.vstack((np.zeros(_COLUMNS), np.cumsum(totals, axis=0)))
         shares = np.array([np.diff(np.interp(bounds, kept, column)) for column in sums.T])
         known_s = np.diff(np.clip(bounds, kept[0], kept[-1]))
