@@ -227,7 +227,7 @@ async def test_activity_when_read_on_then_goes_on_where_it_was() -> None:
     store = MemoryStore()
     past = Past(store)
     await past.read_on(0)
-    assert past.activity.begins_at is None
+    assert past.activity.position == 0
     await store.append("node.n1", ANY_VERSION, [a_fact("1", at=5.0)])
     await past.read_on(1)
     await past.read_on(1)

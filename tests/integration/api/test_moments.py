@@ -9,7 +9,7 @@ from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import START, Service, a_service
 from tests.sse import Events
-from voda.api import moment_hub
+from voda.api.streams import moment_hub
 from voda.domain.reasons.requests import Requested
 from voda.events.types import JobCompleted, JobHaltRequested, JobSubmitted, WorkerExited, WorkerStarted
 from voda.wire.base import Problem

@@ -14,12 +14,12 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from voda.api.admission import CallerLimits
-from voda.api.moment_hub import MomentHub
 from voda.api.operation import JSON, Operation, Response, Routes
 from voda.api.presenters.moments import Moment, Moments, changes_view, moment_view
 from voda.api.requests import json_response, query_of
 from voda.api.routes.events import SSE
-from voda.api.streams import StreamedResponse
+from voda.api.streams.moment_hub import MomentHub
+from voda.api.streams.response import StreamedResponse
 from voda.application.journal import Journal
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput

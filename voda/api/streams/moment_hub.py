@@ -1,6 +1,6 @@
 """The present moment for all who look: made once for each change, several times a second at most.
 
-Rule: nobody waits for a slow reader: one who has missed changes gets the whole moment again.
+Rule: nobody waits for a slow viewer: one who has missed changes gets the whole moment again.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from voda.events.envelope import Event
 _APART_S: Final = 0.25
 """Between two frames."""
 _MOST_WAITING: Final = 64
-"""Frames that wait for one reader."""
+"""Frames that wait for one viewer."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Reader:
-    """The frames that wait for one reader; None where it has missed some."""
+class _Viewer:
+    """The frames that wait for one viewer; None where it has missed some."""
 
     def __init__(self) -> None:
         self.frames: deque[bytes] | None = None
@@ -38,7 +38,7 @@ class MomentHub:
         self._clock = clock
         self._moments = Moments(job_gpus)
         self._present: Moment | None = None
-        self._readers: dict[_Reader, None] = {}
+        self._viewers: dict[_Viewer, None] = {}
         self._grown = asyncio.Event()
         self._frames: asyncio.Task[None] | None = None
         view.subscribe(self._see)
@@ -50,37 +50,37 @@ class MomentHub:
 
     async def follow(self, write: Callable[[bytes], Awaitable[None]], heartbeat_s: float) -> None:
         """Write the present moment as a frame, and one for each change, for ever."""
-        reader = _Reader()
-        self._readers[reader] = None
+        viewer = _Viewer()
+        self._viewers[viewer] = None
         try:
             while True:
-                if reader.frames is None:
+                if viewer.frames is None:
                     # Nothing is awaited between the two.
-                    reader.frames, whole = deque(), self._whole()
+                    viewer.frames, whole = deque(), self._whole()
                     await write(whole)
                 self._run()
-                while reader.frames:
-                    await write(reader.frames.popleft())
-                if reader.frames is not None:
-                    reader.woken.clear()
+                while viewer.frames:
+                    await write(viewer.frames.popleft())
+                if viewer.frames is not None:
+                    viewer.woken.clear()
                     try:
                         async with asyncio.timeout(heartbeat_s):
-                            await reader.woken.wait()
+                            await viewer.woken.wait()
                     except TimeoutError:
                         await write(b": nothing new\n\n")
         finally:
-            del self._readers[reader]
+            del self._viewers[viewer]
 
     def _see(self, _event: Event) -> None:
         self._grown.set()
 
     def _run(self) -> None:
-        """Have frames made while there are readers."""
+        """Have frames made while there are viewers."""
         if self._frames is None or self._frames.done():
             self._frames = asyncio.create_task(self._make_frames())
 
     async def _make_frames(self) -> None:
-        while self._readers:
+        while self._viewers:
             self._renewed()
             self._grown.clear()
             try:
@@ -92,7 +92,7 @@ class MomentHub:
             await asyncio.sleep(_APART_S)
 
     def _renewed(self) -> Moment:
-        """Make the present moment anew, and hand the difference to all readers."""
+        """Make the present moment anew, and hand the difference to all viewers."""
         view, before = self._view, self._present
         forecasts = Forecasts(view.forecasts, view.forecast_at)
         after = self._present = self._moments.moment(view.live.cluster, self._clock.now(), forecasts)
@@ -105,12 +105,12 @@ class MomentHub:
         return after
 
     def _hand_out(self, frame: bytes) -> None:
-        for reader in self._readers:
-            if reader.frames is not None:
-                reader.frames.append(frame)
-                if len(reader.frames) > _MOST_WAITING:
-                    reader.frames = None
-            reader.woken.set()
+        for viewer in self._viewers:
+            if viewer.frames is not None:
+                viewer.frames.append(frame)
+                if len(viewer.frames) > _MOST_WAITING:
+                    viewer.frames = None
+            viewer.woken.set()
 
     def _whole(self) -> bytes:
         moment = self._renewed()
