@@ -50,7 +50,7 @@ def application(backend: Backend) -> web.Application:
 
 
 def operations(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of all modules and folders of them, in the order of their names; none is called as another."""
+    """Return the operations of all modules, in the order of their names; none is called as another."""
     found: dict[str, Operation] = {}
     for resource in classes_in(routes, nested=True):
         if issubclass(resource, Routes):
