@@ -2,7 +2,8 @@
 
 Rules: every run of a workload has the same jobs, cluster and seed; figures of a family of workloads (`pollux`,
 `pollux-2x`) are means over its workloads, the worst rho is the largest. Without options: the new policy and the others,
-on five Pollux workloads of each load, which takes about ten minutes on one core.
+on five Pollux workloads of each load, which takes about ten minutes on one core. Several placers are also shown side by
+side, workload by workload.
 """
 
 import argparse
@@ -19,11 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from voda.domain.errors import VodaError
+from voda.domain.node import Node
 from voda.policies import POLICIES
 from voda.simulator.compare import ComparedRun, compare, contestants
 from voda.simulator.engine import SimulationOptions
 from voda.simulator.metrics import RunResult
 from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 WORKLOADS: Final = tuple(f"{load}/workload-{number}" for load in ("pollux", "pollux-2x") for number in (1, 3, 4, 6, 8))
 NEW: Final = "elastic-value"
@@ -104,13 +107,38 @@ def _cells(each: Figures) -> tuple[str, ...]:
     )
 
 
+def side_by_side(results: Sequence[RunResult]) -> Table:
+    """Return average JCT, restarts a job and makespan of every placer, for each workload and policy."""
+    placers = [*dict.fromkeys(each.placer for each in results)]
+    shown = Table(title="placers: avg JCT s, restarts a job, makespan h", title_justify="left", pad_edge=False)
+    for head in ("workload", "policy"):
+        shown.add_column(head)
+    for placer in placers:
+        shown.add_column(placer, justify="right")
+    found = {(each.workload, each.policy, each.placer): each for each in results}
+    for workload, policy in dict.fromkeys((each.workload, each.policy) for each in results):
+        runs = [found[workload, policy, placer] for placer in placers]
+        cells = (f"{run.avg_jct_s:,.0f} {run.restarts_per_job:.2f} {run.makespan_s / _S_PER_H:.1f}" for run in runs)
+        shown.add_row(workload, policy, *cells)
+    return shown
+
+
 async def measured(
-    workloads: Sequence[str], runs: Sequence[ComparedRun], *, data: Path | None, seed: int
+    workloads: Sequence[str],
+    runs: Sequence[ComparedRun],
+    *,
+    data: Path | None,
+    seed: int,
+    nodes: tuple[Node, ...] | None = None,
+    options: WorkloadOptions | None = None,
 ) -> Sequence[RunResult]:
-    """Run all workloads once for each policy and placer, and tell standard error how far it is."""
+    """Run all workloads once for each policy and placer, and tell standard error how far it is.
+
+    `nodes` are the cluster, None = that of each workload; `options` say which part of a workload it is.
+    """
     results: list[RunResult] = []
     for number, name in enumerate(workloads, start=1):
-        workload = load_workload(name, data=data, seed=seed)
+        workload = load_workload(name, data=data, nodes=nodes, seed=seed, options=options)
         for run in runs:
             print(f"{number} of {len(workloads)}: {name}, {run.title}, {run.placer} ...", file=sys.stderr, flush=True)
             (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
@@ -126,13 +154,18 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("-w", "--workload", action="append", help="repeatable; five of each load of Pollux by default")
     parser.add_argument("-p", "--policy", action="append", help="repeatable, NAME[:PARAMETER=VALUE,...]; default: all")
     parser.add_argument("--placer", action="append", help="repeatable; default: packed")
+    parser.add_argument("--nodes", help="cluster such as 8x8 or 4x8,8x4; default: that of the workload")
+    parser.add_argument("--jobs", type=int, default=0, help="of traces and poisson; default: all")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     given = parser.parse_args(arguments)
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
-        results = asyncio.run(measured(given.workload or WORKLOADS, runs, data=given.data, seed=given.seed))
+        nodes = parse_nodes(given.nodes) if given.nodes else None
+        options = WorkloadOptions(jobs=given.jobs)
+        workloads = given.workload or WORKLOADS
+        results = asyncio.run(measured(workloads, runs, data=given.data, seed=given.seed, nodes=nodes, options=options))
     except VodaError as error:
         sys.exit(str(error))
     figures = summarise(results)
@@ -141,3 +174,5 @@ def main(arguments: Sequence[str]) -> None:
         print(msgspec.json.format(msgspec.json.encode(document)).decode())
     else:
         Console().print(table(figures))
+        if len({each.placer for each in results}) > 1:
+            Console().print(side_by_side(results))
