@@ -9,7 +9,8 @@ side, workload by workload.
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -20,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from voda.domain.errors import VodaError
-from voda.domain.node import Node
 from voda.policies import POLICIES
 from voda.simulator.compare import ComparedRun, compare, contestants
 from voda.simulator.engine import SimulationOptions
 from voda.simulator.metrics import RunResult
+from voda.simulator.workload import Workload
 from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
@@ -124,21 +125,12 @@ def side_by_side(results: Sequence[RunResult]) -> Table:
 
 
 async def measured(
-    workloads: Sequence[str],
-    runs: Sequence[ComparedRun],
-    *,
-    data: Path | None,
-    seed: int,
-    nodes: tuple[Node, ...] | None = None,
-    options: WorkloadOptions | None = None,
+    workloads: Sequence[str], runs: Sequence[ComparedRun], load: Callable[[str], Workload], *, seed: int
 ) -> Sequence[RunResult]:
-    """Run all workloads once for each policy and placer, and tell standard error how far it is.
-
-    `nodes` are the cluster, None = that of each workload; `options` say which part of a workload it is.
-    """
+    """Run all workloads once for each policy and placer, and tell standard error how far it is."""
     results: list[RunResult] = []
     for number, name in enumerate(workloads, start=1):
-        workload = load_workload(name, data=data, nodes=nodes, seed=seed, options=options)
+        workload = load(name)
         for run in runs:
             print(f"{number} of {len(workloads)}: {name}, {run.title}, {run.placer} ...", file=sys.stderr, flush=True)
             (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
@@ -162,10 +154,14 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
-        nodes = parse_nodes(given.nodes) if given.nodes else None
-        options = WorkloadOptions(jobs=given.jobs)
-        workloads = given.workload or WORKLOADS
-        results = asyncio.run(measured(workloads, runs, data=given.data, seed=given.seed, nodes=nodes, options=options))
+        load = partial(
+            load_workload,
+            data=given.data,
+            nodes=parse_nodes(given.nodes) if given.nodes else None,
+            seed=given.seed,
+            options=WorkloadOptions(jobs=given.jobs),
+        )
+        results = asyncio.run(measured(given.workload or WORKLOADS, runs, load, seed=given.seed))
     except VodaError as error:
         sys.exit(str(error))
     figures = summarise(results)

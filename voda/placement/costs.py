@@ -1,21 +1,23 @@
 """What a placement costs each job, in seconds of its own time: the worth of bringing it together, the price of a move.
 
 Figures and their sources: what spanning nodes costs is the job's time left (s; `Estimate.time_left_s`) times the share
-by which its work takes longer there (measured on its category, else the pool's `span_penalty`); what a move costs is a
-restart (s; learned on its category, else the pool's `resize_cost_s`), however many workers move. It is free for a job
-that has no workers yet or changes its size: that restarts anyway. Of a job of unknown length as much is left as it has
-had.
+by which its work takes longer there (as measured on its category: what is assumed pays for no move); what a move costs
+is a restart (s; learned on its category, else the pool's `resize_cost_s`), however many workers move. It is free for a
+job that has no workers yet or changes its size: that restarts anyway. Of a job of unknown length as much is left as it
+has had.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 
-_LEAST_LEFT_S = 60.0
+_MEASURED: Final = ("measured", "category")
+_LEAST_LEFT_S: Final = 60.0
 """Of a job of unknown length that has had nothing yet."""
 
 
@@ -33,6 +35,7 @@ class PlacementCosts:
     def __init__(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> None:
         self._view, self._replicas, self._now = view, replicas, now
         self._spanning: dict[str, float] = {}
+        self._at_work: dict[str, tuple[str, ...]] = {}
 
     def of(self, job_id: str, nodes: Sequence[str]) -> Loss:
         """Return what a job loses by having its workers on these nodes, by index."""
@@ -44,7 +47,8 @@ class PlacementCosts:
         """Return the seconds by which a job ends later if it spans nodes until then."""
         if (known := self._spanning.get(job_id)) is None:
             estimate = self._view.estimates.get(job_id)
-            penalty = self._view.settings.span_penalty if estimate is None else estimate.span_penalty
+            is_measured = estimate is not None and estimate.span_penalty_belief.source in _MEASURED
+            penalty = estimate.span_penalty if estimate is not None and is_measured else 0.0
             known = self._spanning[job_id] = penalty * self.left_s(job_id) if penalty > 0 else 0.0
         return known
 
@@ -64,7 +68,9 @@ class PlacementCosts:
 
     def at_work(self, job_id: str) -> Sequence[str]:
         """Return the nodes of the workers that a job has, by index."""
-        return tuple([node for _, node in sorted(self._job(job_id).workers.items())])
+        if (known := self._at_work.get(job_id)) is None:
+            known = self._at_work[job_id] = tuple([node for _, node in sorted(self._job(job_id).workers.items())])
+        return known
 
     def ends_soon(self, job_id: str) -> bool:
         """Return whether a settled job ends before a move has paid for its own restart."""

@@ -3,7 +3,7 @@
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import sentences
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Estimate
+from voda.domain.state import Belief, ClusterState, Estimate
 from voda.planner.registries import Registries
 from voda.policies import POLICIES
 
@@ -11,7 +11,13 @@ NODES = [a_node(name, gpus=4) for name in ("n1", "n2")]
 
 
 def estimated(left_s: float) -> Estimate:
-    return Estimate(speedup=(0.0, *([1.0] * 8)), remaining_s=left_s, span_penalty=0.5, resize_cost_s=30.0)
+    return Estimate(
+        speedup=(0.0, *([1.0] * 8)),
+        remaining_s=left_s,
+        span_penalty=0.5,
+        span_penalty_belief=Belief("category"),
+        resize_cost_s=30.0,
+    )
 
 
 def rigid(job_id: str, *nodes: str, size: int = 0, submitted_at: float = 0.0) -> Job:
