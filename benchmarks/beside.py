@@ -70,9 +70,14 @@ def compare(name: str, comparison: Comparison, old_tree: Path) -> Sequence[Row]:
 def _side(tree: Path, comparison: Comparison) -> Iterator["subprocess.Popen[str]"]:
     """Run `pool_turns` with what is in a tree."""
     sizes = map(str, (comparison.nodes, comparison.jobs, comparison.virtual_clusters))
-    command = [tree / ".venv/bin/python", "-P", _TREE / "benchmarks/pool_turns.py", comparison.pool, *sizes]
+    program = str(tree / ".venv/bin/python"), "-P", str(_TREE / "benchmarks/pool_turns.py")
     with subprocess.Popen(
-        command, cwd=tree, env={"PYTHONPATH": str(tree)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*program, comparison.pool, *sizes],
+        cwd=tree,
+        env={"PYTHONPATH": str(tree)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             yield process
@@ -86,7 +91,7 @@ def _turn(side: "subprocess.Popen[str]") -> float:
     assert side.stdout is not None, "it is a pipe"
     print(file=side.stdin, flush=True)
     if not (answer := side.stdout.readline()):
-        sys.exit(f"{side.args}: it ended")
+        sys.exit("a tree made no plan, its output says why")
     return float(answer)
 
 

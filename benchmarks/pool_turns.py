@@ -20,7 +20,7 @@ def main(kind: str, nodes: int, jobs: int, virtual_clusters: int) -> None:
     except ImportError:
         kind_of_pool = bench_replan.ChangingPool
     pool = kind_of_pool(nodes=nodes, gpus_per_node=8, jobs=jobs, virtual_clusters=virtual_clusters)
-    make_plan = getattr(bench_replan, "replan", None) or bench_replan._turn
+    make_plan = getattr(bench_replan, "replan", None) or vars(bench_replan)["_turn"]
     tune_garbage_collector()
     cpu_s: list[float] = []
     for turn, _ in enumerate(sys.stdin):

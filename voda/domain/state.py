@@ -138,8 +138,8 @@ class ExpectedRetry(Struct, frozen=True, kw_only=True):
     in_s: float
 
 
-class JobIndex(Struct, frozen=True, kw_only=True):
-    """Jobs by what decisions ask of all of them, so that they need not look at each."""
+class JobGroups(Struct, frozen=True, kw_only=True):
+    """Jobs by what decisions ask of all of them, so that these need not look at each."""
 
     jobs: Mapping[str, Job]
     special: Mapping[str, Job]
@@ -148,13 +148,13 @@ class JobIndex(Struct, frozen=True, kw_only=True):
     """(priority, GPUs of a worker, least workers) -> how many jobs that are not being canceled."""
 
     @classmethod
-    def of(cls, jobs: Mapping[str, Job]) -> "JobIndex":
-        """Return the index of jobs, made anew."""
+    def of(cls, jobs: Mapping[str, Job]) -> "JobGroups":
+        """Return the groups of jobs, made anew."""
         special = {job_id: job for job_id, job in jobs.items() if job.is_special}
         return cls(jobs=jobs, special=special, shapes=Counter(map(_shape, filterfalse(_is_canceling, jobs.values()))))
 
-    def following(self, jobs: Mapping[str, Job], changed: Iterable[str]) -> "JobIndex":
-        """Return the index of jobs of which at most these `changed`, came or went; it costs what changed."""
+    def following(self, jobs: Mapping[str, Job], changed: Iterable[str]) -> "JobGroups":
+        """Return the groups of jobs of which at most these `changed`, came or went; it costs what changed."""
         special, shapes = dict(self.special), dict(self.shapes)
         for job_id in changed:
             special.pop(job_id, None)
@@ -164,7 +164,7 @@ class JobIndex(Struct, frozen=True, kw_only=True):
                 special |= {job_id: new} if new.is_special else {}
                 if not new.is_canceling:
                     shapes[_shape(new)] = shapes.get(_shape(new), 0) + 1
-        return JobIndex(jobs=jobs, special=special, shapes={shape: count for shape, count in shapes.items() if count})
+        return JobGroups(jobs=jobs, special=special, shapes={shape: count for shape, count in shapes.items() if count})
 
 
 _is_canceling = attrgetter("is_canceling")
@@ -228,7 +228,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node -> the account of its GPUs, of those with GPUs to share. A GPU that is shared is foreign in `nodes`."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
-    index: JobIndex | None = None
+    groups: JobGroups | None = None
     """Of these jobs, where it is known; that of others counts for nothing."""
     capacity_limit_gpus: Gpus | None = None
     """GPUs that jobs of higher priority leave to those of this view; None = all that the nodes have."""
@@ -259,14 +259,14 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         return mostly_silent(self.silent_since, self.nodes)
 
     @cached_property
-    def job_index(self) -> JobIndex:
-        """The index of the jobs."""
-        return self.index if self.index is not None and self.index.jobs is self.jobs else JobIndex.of(self.jobs)
+    def job_groups(self) -> JobGroups:
+        """The jobs in their groups."""
+        return self.groups if self.groups is not None and self.groups.jobs is self.jobs else JobGroups.of(self.jobs)
 
     @property
     def special_jobs(self) -> Mapping[str, Job]:
         """The jobs that rules are about which are about few."""
-        return self.job_index.special
+        return self.job_groups.special
 
     def with_jobs(self, changed: Mapping[str, Job], gone: Collection[str] = ()) -> "ClusterState":
         """Return the view with these jobs instead of those of the same ids, and without those that are `gone`."""
@@ -277,15 +277,15 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         for job_id in gone:
             jobs.pop(job_id, None)
         is_few = len(changed) + len(gone) < len(self.jobs) / 2
-        index = self.job_index.following(jobs, {*changed, *gone}) if is_few else None
-        return replace(self, jobs=jobs, index=index)
+        groups = self.job_groups.following(jobs, {*changed, *gone}) if is_few else None
+        return replace(self, jobs=jobs, groups=groups)
 
     @cached_property
     def priorities(self) -> Sequence[int]:
         """The different priorities of jobs that are not being canceled, highest first."""
-        if self.index is None or self.index.jobs is not self.jobs:
+        if self.groups is None or self.groups.jobs is not self.jobs:
             return sorted({job.spec.priority for job in self.jobs.values() if not job.is_canceling}, reverse=True)
-        return sorted({priority for priority, _, _ in self.index.shapes}, reverse=True)
+        return sorted({priority for priority, _, _ in self.groups.shapes}, reverse=True)
 
     def free_gpus(self, placement: Placement) -> dict[str, Gpus]:
         """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""

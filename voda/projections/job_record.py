@@ -16,7 +16,6 @@ from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
 from voda.events import types as facts
-from voda.events.reason_text import job_text
 from voda.events.records import Data
 from voda.events.stall_text import sick_gpus_text, stall_text
 from voda.kinds.launcher import JobLauncher, launcher_of
@@ -166,12 +165,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if self.is_live and self.job.halt is not None and not self.is_canceling:
             return Halted(by=self.job.halt.by, text=self.job.halt.text)
         return self.reason
-
-    @property
-    def explanation(self) -> str:
-        """That in words, with what keeps the job from running as planned."""
-        keeps = "" if self.is_canceling or self.is_halted else self.obstacle
-        return "; ".join(part for part in (job_text(self.present_reason), keeps) if part)
 
     @property
     def obstacle(self) -> str:

@@ -29,6 +29,7 @@ from voda.operator.status.job_states import state_of
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import LiveCluster
+from voda.timetravel.job_words import explanation
 
 _POOL = "v100"
 _STEPS = 60
@@ -134,12 +135,12 @@ def _unfulfilled(submission: Submission, job_registry: JobRegistry) -> str:
         return ""
     if record is None:
         return f"{submission} was lost"
-    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in record.explanation:
+    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in explanation(record):
         # Somebody was faster with an object of that name, by kubectl.
         return ""
     expected = (Phase.COMPLETED,) if submission.ends else (Phase.RUNNING, Phase.COMPLETED)
     return (
-        "" if record.phase in expected else f"{submission} is {record.phase}: {record.explanation} {record.last_error}"
+        "" if record.phase in expected else f"{submission} is {record.phase}: {explanation(record)} {record.last_error}"
     )
 
 

@@ -9,6 +9,7 @@ from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.domain.node import Node, PodNeeds
 from voda.events.types import JobChanged, NodeRoomChanged, WorkerExited, WorkerRefused
+from voda.timetravel.job_words import explanation
 
 LIMIT_RANGES = api.Resource("LimitRange", "v1", "limitranges")
 RUNTIME_CLASSES = api.Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", is_namespaced=False)
@@ -39,7 +40,7 @@ async def until_told(it: Voda, name: str, words: str) -> None:
 
     async def is_told() -> bool:
         record = it.service.view.job_registry.job(it.id(name))
-        return record is not None and words in record.explanation
+        return record is not None and words in explanation(record)
 
     await it.until(is_told)
 

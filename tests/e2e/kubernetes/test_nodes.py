@@ -17,6 +17,7 @@ from voda.application.drain_node import drain, undrain
 from voda.auth.callers import Caller
 from voda.domain.reasons.nodes import ByKubelet
 from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused, WorkerStarted
+from voda.timetravel.job_words import explanation
 
 
 async def on(it: Voda, name: str, nodes: list[str]) -> None:
@@ -272,7 +273,7 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
 
         async def is_told() -> bool:
             record = it.service.view.job_registry.job(it.id("a"))
-            return record is not None and "a worker asks for 4 CPUs" in record.explanation
+            return record is not None and "a worker asks for 4 CPUs" in explanation(record)
 
         async def is_at_rest() -> bool:
             is_ready = "voda.dev/job-id" in (await world.job("a"))["metadata"]["annotations"]

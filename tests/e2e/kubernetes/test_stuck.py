@@ -14,6 +14,7 @@ from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
 from voda.events.node_text import stuck_text
 from voda.events.types import JobBackedOff
+from voda.timetravel.job_words import explanation
 
 TIMEOUT_S = 4.0
 POOLS = {"v100": {**AT_ONCE, "startTimeoutSeconds": TIMEOUT_S}}
@@ -91,7 +92,7 @@ async def is_stuck(it: Voda, name: str, reason: str) -> bool:
 
 async def says(it: Voda, name: str, sentence: str) -> bool:
     record = it.service.view.job_registry.job(it.id(name))
-    return record is not None and sentence in record.explanation
+    return record is not None and sentence in explanation(record)
 
 
 async def has_event(world: PeeredWorld, reason: str, sentence: str) -> bool:

@@ -45,6 +45,7 @@ from voda.projections.job_registry import EndedJobs, JobRegistry
 from voda.projections.live import LiveCluster
 from voda.projections.usage import Usage, UsageRow
 from voda.timetravel.job_reports import newest_reports
+from voda.timetravel.job_words import explanation
 
 
 def folded(log: Log, job_registry: JobRegistry | None = None) -> JobRegistry:
@@ -189,14 +190,14 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
 def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
     log = a_submitted_job()
     log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=7)
-    assert (the(log).obstacle, the(log).explanation) == ("no image", "no image")
+    assert (the(log).obstacle, explanation(the(log))) == ("no image", "no image")
     assert folded(log).changed_jobs == {"a"}
     log.add(JobStalled(job_id="a"), at=8)
     assert the(log).stall is None
     log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=9)
     log.add(JobFailed(job_id="a", reason="out of memory"), at=10)
     log.add(JobStalled(job_id="a", reason=Said(text="no pods")), at=11)
-    assert (the(log).stall, the(log).explanation) == (None, "out of memory")
+    assert (the(log).stall, explanation(the(log))) == (None, "out of memory")
 
 
 def test_action_that_failed_is_counted_and_told() -> None:
@@ -613,7 +614,7 @@ def test_reason_is_that_of_the_last_plan_that_gave_one_until_one_releases_the_jo
 def test_job_when_halted_says_why(reason: Requested, shown: str) -> None:
     log = a_submitted_job()
     log.add(JobHaltRequested(job_id="a", reason=reason), at=1)
-    assert (the(log).is_halted, the(log).explanation) == (True, shown)
+    assert (the(log).is_halted, explanation(the(log))) == (True, shown)
 
 
 def test_job_that_was_preempted_and_has_ended_waits_no_more() -> None:

@@ -17,6 +17,7 @@ from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
 from voda.timetravel.job_reports import RecordedReport
+from voda.timetravel.job_words import explanation
 from voda.wire.base import Instant, View, instant, view_of
 from voda.wire.jobs import (
     ArrayTaskView,
@@ -70,7 +71,7 @@ def job_of(
         share=share_of(spec),
         planned_replicas=len(record.planned),
         reason=record.present_reason,
-        message=record.explanation,
+        message=explanation(record),
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         started_at=job.first_started_at,
         gpu_s=job.attained_service_gpu_s,
