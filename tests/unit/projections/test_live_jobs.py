@@ -10,8 +10,8 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job, VainDisplacement
 from voda.domain.reasons.nodes import Said
 from voda.domain.state import JobGroups
-from voda.projections.displacements import let_displace_again
-from voda.projections.live_jobs import LiveJobs
+from voda.projections.cluster.displacements import let_displace_again
+from voda.projections.cluster.live_jobs import LiveJobs
 
 
 def a_drawn_job(random: Random, job_id: str) -> Job:

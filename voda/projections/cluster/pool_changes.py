@@ -31,10 +31,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.displacements import let_displace_again
-from voda.projections.job_changes import JobPatch, workers_after
-from voda.projections.live_jobs import LiveJobs
-from voda.projections.surplus import SurplusHistory
+from voda.projections.cluster.displacements import let_displace_again
+from voda.projections.cluster.live_jobs import LiveJobs
+from voda.projections.cluster.surplus import SurplusHistory
+from voda.projections.jobs.changes import JobPatch, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from voda.domain.job import Job
 from voda.domain.node import PODS, Node, demand_of
 from voda.domain.plan import Placement
 from voda.events.types import PlanAdopted
-from voda.projections.live_jobs import LiveJobs
+from voda.projections.cluster.live_jobs import LiveJobs
 
 
 def let_displace_again(jobs: LiveJobs, node: Node | str) -> None:
