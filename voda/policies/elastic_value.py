@@ -197,9 +197,8 @@ class _Pool(NamedTuple):
 
 def _prospect(pool: _Pool, job: Job) -> _Prospect:
     """Return what is believed of a job."""
-    view, now = pool.view, pool.now
-    spec, curve, left_s = job.spec, speedup(view, job), remaining_s(view, job)
-    estimate = view.estimates.get(spec.job_id)
+    view, now, spec = pool.view, pool.now, job.spec
+    curve, left_s, estimate = speedup(view, job), remaining_s(view, job), view.estimates.get(spec.job_id)
     had = min(len(view.plan.placement.get(spec.job_id, ())), spec.max_replicas)
     is_assumed = estimate is None or estimate.is_assumed
     most = min(spec.max_replicas, (_MOST_TIMES_UNMEASURED if is_assumed else _MOST_TIMES) * spec.requested)
