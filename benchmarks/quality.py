@@ -1,16 +1,15 @@
 """`python -m benchmarks quality`: how well policies schedule public workloads, against the best of the other policies.
 
 Rules: every run of a workload has the same jobs, cluster and seed; figures of a family of workloads (`pollux`,
-`pollux-2x`) are means over its workloads, the worst rho is the largest. Without options: the new policy and the others,
-on five Pollux workloads of each load, which takes about ten minutes on one core. Several placers are also shown side by
-side, workload by workload.
+`pollux-2x`) are means over its workloads, the worst rho is the largest; options vary all workloads alike. Without
+options: the new policy and the others, on five Pollux workloads of each load, which takes about ten minutes on one
+core. Several placers are also shown side by side, workload by workload.
 """
 
 import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -20,6 +19,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.variations import Variation, varied
 from voda.domain.errors import VodaError
 from voda.policies import POLICIES
 from voda.simulator.compare import ComparedRun, compare, contestants
@@ -82,9 +82,10 @@ def summarise(results: Sequence[RunResult]) -> Sequence[Figures]:
     ]
 
 
-def table(figures: Sequence[Figures]) -> Table:
+def table(figures: Sequence[Figures], variation: str = "") -> Table:
     """Return the figures for people; the ratio is to the best of the other policies."""
-    shown = Table(title="mean completion times, fairness and restarts", title_justify="left", pad_edge=False)
+    title = "mean completion times, fairness and restarts" + (f"; {variation}" if variation else "")
+    shown = Table(title=title, title_justify="left", pad_edge=False)
     for head in _NAMES:
         shown.add_column(head)
     for head in _HEADS:
@@ -146,21 +147,30 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("-w", "--workload", action="append", help="repeatable; five of each load of Pollux by default")
     parser.add_argument("-p", "--policy", action="append", help="repeatable, NAME[:PARAMETER=VALUE,...]; default: all")
     parser.add_argument("--placer", action="append", help="repeatable; default: packed")
+    parser.add_argument("--lengths-unknown", action="store_true", help="jobs do not declare their epochs")
+    parser.add_argument("--sigma", type=float, default=0.0, help="epochs are drawn, lognormal around the workload's")
+    parser.add_argument("--without-categories", action="store_true", help="every job is the only one of its kind")
+    parser.add_argument("--powers-of-two", action="store_true", help="jobs run at 1, 2, 4, 8, ... replicas alone")
     parser.add_argument("--nodes", help="cluster such as 8x8 or 4x8,8x4; default: that of the workload")
     parser.add_argument("--jobs", type=int, default=0, help="of traces and poisson; default: all")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     given = parser.parse_args(arguments)
+    variation = Variation(
+        sigma=given.sigma,
+        lengths_unknown=given.lengths_unknown,
+        without_categories=given.without_categories,
+        powers_of_two=given.powers_of_two,
+    )
+
+    def load(name: str) -> Workload:
+        nodes, options = parse_nodes(given.nodes) if given.nodes else None, WorkloadOptions(jobs=given.jobs)
+        workload = load_workload(name, data=given.data, nodes=nodes, seed=given.seed, options=options)
+        return varied(workload, variation, given.seed)
+
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
-        load = partial(
-            load_workload,
-            data=given.data,
-            nodes=parse_nodes(given.nodes) if given.nodes else None,
-            seed=given.seed,
-            options=WorkloadOptions(jobs=given.jobs),
-        )
         results = asyncio.run(measured(given.workload or WORKLOADS, runs, load, seed=given.seed))
     except VodaError as error:
         sys.exit(str(error))
@@ -169,6 +179,6 @@ def main(arguments: Sequence[str]) -> None:
         document: Mapping[str, object] = {"figures": figures, "runs": results}
         print(msgspec.json.format(msgspec.json.encode(document)).decode())
     else:
-        Console().print(table(figures))
+        Console().print(table(figures, variation.name))
         if len({each.placer for each in results}) > 1:
             Console().print(side_by_side(results))

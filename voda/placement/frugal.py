@@ -36,6 +36,7 @@ class Frugal:
 
     name: ClassVar[str] = "frugal"
     title: ClassVar[str] = "keeps workers where they are, and moves some where all the moves together save time"
+    weighs_moves: ClassVar[bool] = True
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         costs = PlacementCosts(view, replicas, now)

@@ -81,7 +81,7 @@ def candidates_of(
     open_view, lacking, launchers = with_launchers(with_closed_nodes(eligible, now), view.jobs, leaving)
     if yielding:
         away = {job_id: replace(job, workers={}) for job_id, job in open_view.jobs.items() if job_id in yielding}
-        open_view = replace(open_view, jobs={**open_view.jobs, **away})
+        open_view = open_view.with_jobs(away)
     shown, others = without_gpus(fitted(open_view))
     return Candidates(
         view=shown,

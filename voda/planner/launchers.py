@@ -30,7 +30,7 @@ def with_launchers(
     at = {job_id: node.name for node in view.nodes.values() for job_id in node.launchers if job_id in jobs}
     going = {job_id: name for job_id, name in at.items() if job_id in leaving or job_id not in view.plan.placement}
     having = {job_id: name for job_id, name in at.items() if job_id not in going}
-    asking = {job_id for job_id, job in view.jobs.items() if job.spec.launcher_gpus and not job.is_canceling}
+    asking = {job_id for job_id, job in view.special_jobs.items() if job.spec.launcher_gpus and not job.is_canceling}
     lacking = asking - having.keys()
     if going:
         view = _without_gpus_of(view, jobs, going)

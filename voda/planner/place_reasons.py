@@ -1,6 +1,6 @@
 """Why a plan moves workers, or lets a job span nodes: what that costs and saves, by the figures of `PlacementCosts`.
 
-Rule: told of jobs whose nodes a plan changes, in pools without virtual clusters: there, cells decide.
+Rule: told of jobs whose nodes a plan changes, where the placer weighs its moves by these figures, and not cells decide.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,18 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason, also
 from voda.domain.reasons.places import Moved, PlaceCause, Spans
 from voda.domain.state import ClusterState
+from voda.placement import Placer, weighs_moves
 from voda.placement.costs import PlacementCosts
 
 
-def with_places(view: ClusterState, plan: Plan, now: float) -> Plan:
+def with_places(view: ClusterState, plan: Plan, placer: Placer, now: float) -> Plan:
     """Return a plan for the state, whose reasons also say why workers move or span nodes."""
+    if not weighs_moves(placer) or view.cells is not None:
+        return plan
     before, after = view.plan.placement, plan.placement
     changed = [job_id for job_id in other_keys(before, after) if after[job_id] != before.get(job_id)]
     changed = [job_id for job_id in changed if view.jobs[job_id].spec.gpus_per_replica and job_id in plan.reasons]
-    if not changed or view.cells is not None:
+    if not changed:
         return plan
     costs = PlacementCosts(view, {job_id: len(nodes) for job_id, nodes in after.items()}, now)
     reasons: dict[str, Reason] = {}

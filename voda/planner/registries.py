@@ -57,7 +57,8 @@ class Registries(Struct, frozen=True, kw_only=True):
         wings = all_wings(self.in_cells, self.nodes)
 
         def decided(view: ClusterState, policy: Policy, now: float) -> Plan:
-            return with_places(view, decide(view, policy, placer, now, cause=cause, wings=wings), now)
+            plan = decide(view, policy, placer, now, cause=cause, wings=wings)
+            return with_places(view, plan, placer, now)
 
         return decided
 

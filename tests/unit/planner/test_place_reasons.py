@@ -4,6 +4,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.reasons import sentences
 from voda.domain.job import Job
 from voda.domain.state import Belief, ClusterState, Estimate
+from voda.placement import PLACERS
 from voda.planner.registries import Registries
 from voda.policies import POLICIES
 
@@ -27,9 +28,9 @@ def rigid(job_id: str, *nodes: str, size: int = 0, submitted_at: float = 0.0) ->
     )
 
 
-def reasons_of(view: ClusterState, placer: str) -> dict[str, str]:
+def reasons_of(view: ClusterState) -> dict[str, str]:
     """Return what the plan says of the jobs' places, as sentences less what the policy says."""
-    registries = Registries(placers=lambda _name: Registries().placers(placer))
+    registries = Registries(placers=lambda _name: PLACERS["frugal"])
     plan = registries.decider(view, cause="test")(view, POLICIES["fifo"], 0.0)
     return {job_id: text.rpartition("; ")[2] for job_id, text in sentences(plan.reasons).items()}
 
@@ -39,7 +40,7 @@ def test_job_that_is_brought_together_and_the_one_that_leaves_for_it_say_what_it
     jobs = [rigid(job_id, *nodes) for job_id, nodes in in_force.items()]
     estimates = {job_id: estimated({"wide": 1000.0, "small": 500.0}.get(job_id, 10.0)) for job_id in in_force}
     view = a_state(jobs=jobs, nodes=NODES, placement=in_force, estimates=estimates)
-    assert {name: text for name, text in reasons_of(view, "frugal").items() if name in ("wide", "small")} == {
+    assert {name: text for name, text in reasons_of(view).items() if name in ("wide", "small")} == {
         "wide": "a move costs it 30s and saves 8m 20s: it is on one node",
         "small": "a move costs it 30s, and makes room for wide",
     }
@@ -50,12 +51,9 @@ def test_job_that_begins_to_span_says_what_that_costs_it() -> None:
     jobs = [*(rigid(job_id, *nodes) for job_id, nodes in in_force.items()), rigid("new", size=2, submitted_at=9.0)]
     estimates = {job_id: estimated(10.0) for job_id in in_force} | {"new": estimated(100.0)}
     view = a_state(jobs=jobs, nodes=NODES, placement=in_force, estimates=estimates)
-    for placer in ("steady", "frugal"):
-        assert reasons_of(view, placer)["new"] == (
-            "spans 2 nodes: it ends 50s later so, and a later move would cost it 30s"
-        )
+    assert reasons_of(view)["new"] == "spans 2 nodes: it ends 50s later so, and a later move would cost it 30s"
 
 
 def test_job_that_no_node_would_hold_says_so() -> None:
     view = a_state(jobs=[rigid("large", size=6)], nodes=NODES)
-    assert reasons_of(view, "frugal") == {"large": "spans 2 nodes, as none is large enough"}
+    assert reasons_of(view) == {"large": "spans 2 nodes, as none is large enough"}
