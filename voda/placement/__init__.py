@@ -1,4 +1,4 @@
-"""Placement decides on which node each worker sits; `steady`, `packed` and `frugal` are placers, the others their tools.
+"""Placement decides on which node each worker sits; placers are `steady`, `packed` and `frugal`, others their tools.
 
 The tools: `order` (which job is served first, which worker stays where it is), `free_gpus` and, where
 nodes bound jobs by more than GPUs, `free_room`, `partial_placement`, and `costs` of moves and spans.
@@ -32,8 +32,8 @@ class Placer(Protocol):
 
 
 def weighs_moves(placer: Placer) -> bool:
-    """Whether a placer moves workers by what that costs and saves in seconds (`PlacementCosts`)."""
-    return getattr(placer, "weighs_moves", False)
+    """Return whether a placer moves workers by seconds lost and saved (`PlacementCosts`); it has this attribute."""
+    return bool(getattr(placer, "weighs_moves", False))
 
 
 PLACERS: Final = Catalogue[Placer](__name__, method="place", noun="placer")
