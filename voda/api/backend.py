@@ -46,6 +46,8 @@ class Backend:
     job_gpus: Callable[[str], Mapping[int, str]] = lambda _node: {}
     """Returns of a node GPU -> id of the job of which a worker has all of it, as far as this replica sees that."""
     pods: PodPorts = NO_PODS
+    page_url: Callable[[], str] = str
+    """Returns the address at which a browser of this machine finds the page; empty: whoever asks knows it best."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     health_warning: Callable[[], str] = str

@@ -204,6 +204,7 @@ class MachineService:
             commands=LocalCommands(lambda: self.clusters),
             job_gpus=self._job_gpus,
             folders=self.keeper,
+            page_url=lambda: self.port.url if self.port is not None else "",
             not_ready=self.failure,
             health_warning=lambda: self.warning,
             limits=self.options.caller_limits(),
