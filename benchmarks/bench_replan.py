@@ -29,7 +29,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import changes, decide
+from voda.planner.decide import decide
+from voda.planner.plan_changes import changes
 from voda.planner.registries import all_wings
 from voda.planner.virtual_clusters import CellPlanner
 from voda.policies import POLICIES

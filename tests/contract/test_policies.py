@@ -15,7 +15,7 @@ from tests.views import a_large_view, sized_views, views, with_priorities
 from voda.domain.reasons.outcomes import Keeps, Preempted, Resized, Starts, Waits
 from voda.domain.reasons.policies import HigherPriority, LessValue
 from voda.domain.state import ClusterState
-from voda.planner.priority import allocate as by_priority
+from voda.planner.allocation.priority import allocate as by_priority
 from voda.policies import POLICIES, Policy, weighs_restarts
 from voda.policies.toolkit.estimates import speedup
 

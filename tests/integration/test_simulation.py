@@ -12,7 +12,7 @@ from voda.domain.state import linear_speedup
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
 from voda.placement import PLACERS
-from voda.planner.decide import interrupts
+from voda.planner.plan_changes import interrupts
 from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import Live

@@ -14,6 +14,7 @@ from typing import Final
 from voda.clock import Clock, stopwatch
 from voda.controller.cancellations import Cancellations, LostRuns
 from voda.controller.decision_stream import DecisionStream
+from voda.controller.due_facts import is_due_after
 from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
 from voda.controller.triggers import (
@@ -24,15 +25,15 @@ from voda.controller.triggers import (
     SilentNodes,
     Trigger,
     UnusedGpus,
-    is_due_after,
 )
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
-from voda.planner.decide import interrupts
-from voda.planner.registries import Registries, redecide, start_on_free
+from voda.planner.free_starts import start_on_free
+from voda.planner.plan_changes import interrupts
+from voda.planner.registries import Registries, redecide
 from voda.policies import Policy
 from voda.projections.live import Live
 

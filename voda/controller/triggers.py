@@ -8,22 +8,18 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from voda.domain.gpus import NO_GPUS, total
+from voda.domain.gpus import total
 from voda.domain.state import Surplus
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import AnyFact
-from voda.planner.done_replicas import has_freed_gpus
+from voda.planner.allocation.fair_share import TURNS_IN_A_HALF_LIFE
 from voda.planner.eligibility import (
-    begins_backoff,
-    leaves_array,
-    loses_run,
     next_deadline_at,
     next_retry_at,
     overdue_workers,
 )
-from voda.planner.fair_share import TURNS_IN_A_HALF_LIFE
-from voda.planner.node_states import grace_ends_at, has_lost_place
+from voda.planner.node_states import grace_ends_at
 from voda.planner.registries import Registries
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
@@ -272,20 +268,3 @@ def _may_grow(pool: LivePool) -> bool:
             if len(nodes) < job.spec.max_replicas:
                 least = min(least, job.spec.gpus_per_replica)
     return 0 < least <= free
-
-
-def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:
-    """Return whether a fact of a pool, which has been folded, makes a decision due at once."""
-    if isinstance(fact, facts.NodeRoomChanged):
-        return any(job.spec.needs is not None or not job.workers for job in cluster.jobs(pool).values())
-    if not isinstance(fact, facts.WorkerExited):
-        return fact.MAKES_PLAN_DUE
-    plan, jobs, job = cluster.plan(pool), cluster.jobs(pool), cluster.job(fact.job_id)
-    gpus = NO_GPUS if job is None else job.spec.gpus_per_replica
-    return (
-        has_lost_place(fact, gpus, plan, cluster.nodes(pool), cluster.pool(pool).held)
-        or leaves_array(fact.job_id, jobs, plan)
-        or has_freed_gpus(fact, jobs)
-        or begins_backoff(fact, jobs)
-        or loses_run(fact, jobs)
-    )

@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -168,6 +168,14 @@ class StartBackoff(Struct, frozen=True, kw_only=True):
     """In a row."""
     retry_at: float
     retry_after_s: float
+
+
+GONE: Final = "gone"
+"""Of a GPU that its node's ResourceSlices have no more."""
+CONTESTED: Final = "contested"
+"""Of a GPU that another pod was given as well."""
+CONTESTED_AGAIN: Final = "contested again"
+"""The same, after its worker has moved in vain: kube-scheduler takes it for free since."""
 
 
 class SickGpu(Struct, frozen=True):

@@ -140,14 +140,6 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     """
 
 
-GONE: Final = "gone"
-"""Of a GPU that its node's ResourceSlices have no more."""
-CONTESTED: Final = "contested"
-"""Of a GPU that another pod was given as well."""
-CONTESTED_AGAIN: Final = "contested again"
-"""The same, after its worker has moved in vain: kube-scheduler takes it for free since."""
-
-
 class WorkerGpuSick(JobFact, frozen=True, kw_only=True):
     """A GPU of a worker is not healthy any more; after `node_grace_s` the worker moves.
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from voda.domain.job import Job
+from voda.domain.job import CONTESTED, CONTESTED_AGAIN, GONE, Job
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.stalls import (
     Attaching,
@@ -19,7 +19,6 @@ from voda.domain.reasons.stalls import (
     Unscheduled,
     WorkersStay,
 )
-from voda.events.observations import CONTESTED, CONTESTED_AGAIN, GONE
 
 
 def stall_text(reason: StallReason | None) -> str:

@@ -17,8 +17,8 @@ from voda.domain.job import Job, VainDisplacement
 from voda.domain.plan import Placement
 from voda.domain.reasons.nodes import RoomInVain
 from voda.domain.state import ClusterState
+from voda.planner.allocation.priority import on_the_rest
 from voda.planner.feasibility import with_caps, without_jobs
-from voda.planner.priority import on_the_rest
 
 
 def displaced_in_vain(view: ClusterState) -> dict[str, RoomInVain]:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from voda.domain.job import Job
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.state import ClusterState
-from voda.events.observations import WorkerExited
 
 T = TypeVar("T")
 
@@ -65,12 +64,6 @@ def _cells_with_done(
             placed = dict(zip(indices, of_job, strict=False))
             whole[job_id] = tuple(placed.get(index, blank) for index in range(max(placed) + 1))
     return whole
-
-
-def has_freed_gpus(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
-    """Return whether replicas are done whose job goes on without them."""
-    job = jobs.get(fact.job_id)
-    return job is not None and bool(job.workers) and any(index in job.done for index in fact.workers)
 
 
 def _left(view: ClusterState) -> Mapping[str, tuple[int, ...]]:

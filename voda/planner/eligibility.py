@@ -19,11 +19,9 @@ from msgspec.structs import replace
 
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job
-from voda.domain.plan import Plan
 from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.outcomes import Halted, Preempted, Reason, Waits
 from voda.domain.state import ClusterState, ExpectedRetry
-from voda.events.observations import WorkerExited
 from voda.planner.feasibility import without_jobs
 from voda.planner.fixed_jobs import beyond_user_bound
 
@@ -82,28 +80,6 @@ def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Set[str], *, a
     assert array is not None, "it is a task"
     reason = Waits(why=(ArrayBound(array=array.name, at_once=array.at_once),))
     return {job.spec.job_id: reason for job in sorted(eligible, key=rank)[max(0, array.at_once - at_work) :]}
-
-
-def leaves_array(job_id: str, jobs: Mapping[str, Job], plan: Plan) -> bool:
-    """Return whether a job of which a worker has just exited may have given its place in a bounded array away."""
-    job = jobs.get(job_id)
-    if job is not None and (job.workers or job_id in plan.placement):
-        return False
-    # One that has ended is not known any more; it may have been a task of any array.
-    tasks = jobs.values() if job is None else (job,)
-    return any(task.spec.array is not None and task.spec.array.at_once for task in tasks)
-
-
-def begins_backoff(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
-    """Return whether a job has lost its last worker and waits for its next try, so that its GPUs are for others."""
-    job = jobs.get(fact.job_id)
-    return fact.retry_at is not None and job is not None and not job.workers
-
-
-def loses_run(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
-    """Return whether a job has lost its only run by that, so that what is left of its workers is to leave."""
-    job = jobs.get(fact.job_id)
-    return job is not None and job.has_lost_run
 
 
 def next_retry_at(view: ClusterState, now: float) -> float:

@@ -16,12 +16,11 @@ from itertools import chain
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
-from voda.domain.job import Job
+from voda.domain.job import CONTESTED_AGAIN, Job
 from voda.domain.node import Node
-from voda.domain.plan import Placement, Plan
+from voda.domain.plan import Placement
 from voda.domain.reasons.nodes import Cordoned, FewerGpus, NodeRefusal, NotAnswering
 from voda.domain.state import ClusterState
-from voda.events.observations import CONTESTED_AGAIN, WorkerExited
 
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
@@ -87,23 +86,6 @@ def grace_ends_at(view: ClusterState, now: float) -> float:
         return first
     at_work = {node for job in view.jobs.values() for node in job.workers.values()}
     return min([first, *(at for name, at in ends.items() if name in at_work)])
-
-
-def has_lost_place(
-    fact: WorkerExited, gpus: Gpus, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, int]
-) -> bool:
-    """Return whether a worker exited that the plan has on a node which has no room for it: it cannot come back there.
-
-    Args:
-        fact: the exit.
-        gpus: of each worker of the job.
-        plan: in force.
-        nodes: as the cluster shows them.
-        held: node -> GPUs that workers hold there, now that these have exited.
-    """
-    planned = enumerate(plan.placement.get(fact.job_id, ()))
-    coming = Counter(name for index, name in planned if index in fact.workers and name in nodes)
-    return any(nodes[name].usable_gpus < held.get(name, 0) + count * gpus for name, count in coming.items())
 
 
 def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> NodeRefusal | None:

@@ -16,7 +16,8 @@ from voda.events.event_text import per_node
 from voda.events.reason_text import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
-from voda.planner.registries import Registries, redecide, start_on_free
+from voda.planner.free_starts import start_on_free
+from voda.planner.registries import Registries, redecide
 from voda.policies import has_queues
 from voda.projections.live import Live
 from voda.timetravel.replay import events_between

@@ -16,8 +16,8 @@ from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
-from voda.planner.decide import changes
-from voda.planner.resize_cost import without_thrash
+from voda.planner.allocation.resize_cost import without_thrash
+from voda.planner.plan_changes import changes
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
 from voda.projections.pool_changes import adopted

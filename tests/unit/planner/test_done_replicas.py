@@ -6,12 +6,12 @@ import pytest
 
 from tests.builders import a_job, a_node, a_state
 from tests.decisions import decide
+from voda.controller.due_facts import has_freed_gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.events.types import WorkerExited
 from voda.placement import PLACERS
-from voda.planner.done_replicas import has_freed_gpus
 from voda.policies import POLICIES
 
 

@@ -27,7 +27,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.priority import allocate
+from voda.planner.allocation.priority import allocate
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.pool_changes import charge_user

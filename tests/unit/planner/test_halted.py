@@ -14,7 +14,7 @@ from voda.domain.reasons.requests import Requested
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.placement.steady import Steady
-from voda.planner.decide import changes
+from voda.planner.plan_changes import changes
 from voda.planner.registries import Registries
 from voda.policies import POLICIES, Policy
 from voda.policies.fifo import Fifo

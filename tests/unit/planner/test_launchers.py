@@ -15,7 +15,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
-from voda.planner.decide import changes
+from voda.planner.plan_changes import changes
 from voda.policies import POLICIES
 from voda.projections.pool_changes import adopted
 

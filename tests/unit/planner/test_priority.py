@@ -17,7 +17,7 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.settings import Settings
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
-from voda.planner.priority import place as placed_by_priority
+from voda.planner.allocation.priority import place as placed_by_priority
 from voda.policies import POLICIES
 
 

@@ -6,7 +6,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.reasons import said
 from voda.domain.gpus import Gpus
 from voda.domain.state import ClusterState, Estimate, Surplus
-from voda.planner.resize_cost import without_thrash
+from voda.planner.allocation.resize_cost import without_thrash
 
 
 def test_gpus_of_a_growth_that_does_not_pay_serve_as_many_waiting_jobs_as_they_are_enough_for() -> None:

@@ -4,9 +4,8 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.gpus import Gpus
-from voda.domain.job import SickGpu
+from voda.domain.job import CONTESTED, CONTESTED_AGAIN, SickGpu
 from voda.domain.state import ClusterState
-from voda.events.observations import CONTESTED, CONTESTED_AGAIN
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.node_states import grace_ends_at

@@ -17,9 +17,9 @@ from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.giving_way import Ways, give_way
 from voda.placement.partial_placement import carry_over
+from voda.planner.allocation.priority import allocate, place
 from voda.planner.candidates import Placed
 from voda.planner.feasibility import no_room, shortfall, without_jobs
-from voda.planner.priority import allocate, place
 from voda.policies import Policy, gives_as_requested
 
 

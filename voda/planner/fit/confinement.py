@@ -19,8 +19,8 @@ from voda.domain.plan import Placement
 from voda.domain.reasons.outcomes import Reason, also
 from voda.domain.state import ClusterState
 from voda.placement.order import is_confined
+from voda.planner.allocation.priority import allocate
 from voda.planner.feasibility import Told, no_room
-from voda.planner.priority import allocate
 from voda.policies import Policy
 
 _MOST_SETS: Final = 64

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from voda.changed_keys import other_keys
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
+from voda.planner.allocation.priority import allocate
 from voda.planner.feasibility import with_caps, without_jobs
-from voda.planner.priority import allocate
 from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.losses import WorkerLosses
 from voda.planner.virtual_clusters.pool_jobs import QuotaJobs

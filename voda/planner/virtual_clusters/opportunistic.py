@@ -17,8 +17,8 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState, Estimate
-from voda.planner.priority import allocate
-from voda.planner.resize_cost import without_thrash
+from voda.planner.allocation.priority import allocate
+from voda.planner.allocation.resize_cost import without_thrash
 from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
 from voda.planner.virtual_clusters.pool_jobs import Rests
 from voda.policies import Policy, gives_as_requested

@@ -19,9 +19,8 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory, NodeStock
 from voda.cluster.kubernetes.state.job_claims import contested_gpu
 from voda.concurrency import for_each, log_unexpected
-from voda.domain.job import Job, SickGpu
+from voda.domain.job import CONTESTED, CONTESTED_AGAIN, GONE, Job, SickGpu
 from voda.domain.settings import Settings
-from voda.events.observations import CONTESTED, CONTESTED_AGAIN, GONE
 from voda.events.types import WorkerGpuSick
 from voda.kubernetes_client.api import Api
 

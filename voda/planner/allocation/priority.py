@@ -19,8 +19,8 @@ from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.order import per_node
 from voda.placement.scarce import ScarceResources
-from voda.planner.fair_share import allocate_fairly
-from voda.planner.resize_cost import without_thrash
+from voda.planner.allocation.fair_share import allocate_fairly
+from voda.planner.allocation.resize_cost import without_thrash
 from voda.policies import Policy, weighs_restarts
 
 _MOST_SPLITS: Final = 8
