@@ -137,6 +137,8 @@ class Authenticator:
 
     def begin_session(self, code: str) -> tuple[str, Claim]:
         """Return a session's token, and what it says; raises Unauthorized where the code is over or was used."""
+        if not self.has_tokens:
+            raise Unauthorized("this server runs without tokens: its page needs no login")
         self._reload_if_changed()
         return self._logins.begin(code, self._secret, self._now())
 

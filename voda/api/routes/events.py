@@ -68,7 +68,7 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Annotated[
             int,
             Meta(
-                description="Position before which to begin, the newest first: ask again with the `last_position` of the"
+                description="Position before which to begin, newest first: ask again with the `last_position` of the"
                 " answer. Neither with `after` and `until` nor when watching.",
                 ge=1,
                 le=2**53,
