@@ -14,7 +14,7 @@ from voda.events.envelope import ANY_VERSION, Event
 from voda.events.types import JobFailed, JobSubmitted, NodeJoined, PlanAdopted, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline, integral_until
 from voda.timetravel import past as past_module
 from voda.timetravel.activity import Activity

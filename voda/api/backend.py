@@ -16,6 +16,7 @@ from voda.auth.tokens import Authenticator
 from voda.cluster.port import Outputs, RemoteCommands
 from voda.metrics import NO_TELEMETRY, Telemetry
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.projections.live import Live
 
 _USUAL_LIMITS: Final = CallerLimits()
 
@@ -25,6 +26,8 @@ class Backend:
     """The parts, by the names that routes have for them."""
 
     journal: Journal
+    live: Live
+    """What decisions read, as the journal's view has it."""
     submits: JobSubmitter
     pools: Sequence[str]
     """Pools that take jobs; the first is the default."""
@@ -43,6 +46,8 @@ class Backend:
     job_gpus: Callable[[str], Mapping[int, str]] = lambda _node: {}
     """Returns of a node GPU -> id of the job of which a worker has all of it, as far as this replica sees that."""
     pods: PodPorts = NO_PODS
+    page_url: Callable[[], str] = str
+    """Returns the address at which a browser of this machine finds the page; empty: whoever asks knows it best."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     health_warning: Callable[[], str] = str

@@ -50,7 +50,7 @@ def application(backend: Backend) -> web.Application:
 
 
 def operations(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of all modules and folders of them, in the order of their names; none is called as another."""
+    """Return the operations of all modules, in the order of their names; none is called as another."""
     found: dict[str, Operation] = {}
     for resource in classes_in(routes, nested=True):
         if issubclass(resource, Routes):
@@ -84,7 +84,7 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
                 f"the role {caller.role} does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if caller.found_by != "token":
+        if caller.found_by in ("socket", "no tokens"):
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
             request = await wait_for_position(request, backend.journal)
@@ -111,7 +111,7 @@ async def _caller(request: web.Request, backend: Backend, *, takes_password: boo
 
 def _owner(backend: Backend, caller: Caller) -> str:
     """Return the user whose job asks; empty where no job does, or it is live no more."""
-    job = backend.journal.view.live.cluster.job(caller.job_id) if caller.job_id else None
+    job = backend.journal.view.cluster.job(caller.job_id) if caller.job_id else None
     return job.spec.user if job is not None else ""
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from voda.auth import secret_files
 from voda.auth.callers import Caller
+from voda.auth.logins import SESSION_PREFIX, Claim, Logins, session_claim
 from voda.clock import Clock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
@@ -56,6 +57,7 @@ class Authenticator:
         self._admin_name = admin
         self._clock = clock
         self._secret = secret.encode()
+        self._logins = Logins()
         self._admin = sha256().digest()
         self._stamp = secret_files.ABSENT
         self._callers: Mapping[str, Caller] = {}
@@ -81,7 +83,7 @@ class Authenticator:
         return access
 
     @classmethod
-    def mounted(cls, folder: Path) -> Self:
+    def mounted(cls, folder: Path, clock: Clock) -> Self:
         """Return the authenticator that several replicas share, by a folder that none of them writes.
 
         Its files (`secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere) may change at
@@ -90,7 +92,7 @@ class Authenticator:
         Raises:
             InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
         """
-        access = cls(folder, None, _mounted_secret(folder / _SECRET))
+        access = cls(folder, clock, _mounted_secret(folder / _SECRET))
         access._is_mounted = True
         access._reload()
         access._load()
@@ -116,6 +118,8 @@ class Authenticator:
         self._reload_if_changed()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
+        if token and token.startswith(SESSION_PREFIX):
+            return self._session(token)
         if not token:
             raise Unauthorized("this needs a token: send the header `Authorization: Bearer TOKEN`")
         # Hashes are compared, so the time that it takes tells nothing about the token.
@@ -125,6 +129,18 @@ class Authenticator:
         if (caller := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return caller
+
+    def login(self, caller: Caller) -> tuple[str, float]:
+        """Return a code that begins a session of the caller once, and when it ends; raises NotAllowed for a session."""
+        self._reload_if_changed()
+        return self._logins.code(caller, self._secret, self._now())
+
+    def begin_session(self, code: str) -> tuple[str, Claim]:
+        """Return a session's token, and what it says; raises Unauthorized where the code is over or was used."""
+        if not self.has_tokens:
+            raise Unauthorized("this server runs without tokens: its page needs no login")
+        self._reload_if_changed()
+        return self._logins.begin(code, self._secret, self._now())
 
     def is_admin(self, user: str) -> bool:
         """Return whether the user's token, if any, is an admin's."""
@@ -188,11 +204,24 @@ class Authenticator:
         """Return what is stored of the tokens, oldest first; the admin's is not among them."""
         return _read_tokens(self._file())
 
+    def _session(self, token: str) -> Caller:
+        claim = session_claim(token, self._secret, self._now())
+        caller = Caller(user=claim.user, role=claim.role, found_by="session")
+        is_admin = (claim.user, claim.role) == (self._admin_name, "admin")
+        known = ((one.user, one.role) for one in self._tokens().values())
+        if claim.is_of_token and not is_admin and (claim.user, claim.role) not in known:
+            raise Unauthorized("the token of this session was revoked: log in with a new one")
+        return caller
+
     def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
         if not hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(self._secret, job_id).encode()):
             raise Unauthorized("this job token is unknown: another voda started the job")
         return Caller(user="", role="job", job_id=job_id)
+
+    def _now(self) -> float:
+        assert self._clock is not None, "a service with tokens has a clock"
+        return self._clock.now()
 
     def _reload_if_changed(self) -> None:
         """Read mounted secrets again if they changed; keep the former ones while the new are incomplete."""

@@ -14,7 +14,8 @@ import msgspec
 from voda.controller.follower import restore
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.live import Live, LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.live import Live
 from voda.timetravel.activity import Activity
 from voda.timetravel.replay import PAGE_FOLDED, events_between
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from voda.api.presenters.moments import Forecasts, Moment, Moments, changes_view, moment_view
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.clock import Clock
 from voda.events.envelope import Event
 
@@ -33,7 +33,7 @@ class _Viewer:
 class MomentHub:
     """Follows a read model while somebody looks."""
 
-    def __init__(self, view: ReadModel, clock: Clock, job_gpus: Callable[[str], Mapping[int, str]]) -> None:
+    def __init__(self, view: JournalView, clock: Clock, job_gpus: Callable[[str], Mapping[int, str]]) -> None:
         self._view = view
         self._clock = clock
         self._moments = Moments(job_gpus)
@@ -95,7 +95,7 @@ class MomentHub:
         """Make the present moment anew, and hand the difference to all viewers."""
         view, before = self._view, self._present
         forecasts = Forecasts(view.forecasts, view.forecast_at)
-        after = self._present = self._moments.moment(view.live.cluster, self._clock.now(), forecasts)
+        after = self._present = self._moments.moment(view.cluster, self._clock.now(), forecasts)
         if before is not None and (before.position, before.jobs, before.nodes) != (
             after.position,
             after.jobs,
