@@ -127,8 +127,11 @@ export interface ChangesList {
 export interface TimelineView {
   since: Instant;
   until: Instant;
-  begins_at: Instant;
-  ends_at: Instant;
+  /** Of the log's first and last event; null: it has none. */
+  begins_at: Instant | null;
+  ends_at: Instant | null;
+  /** How far the log was read for this. */
+  known_until: Instant | null;
   at: number[];
   gpus_in_use: number[];
   capacity: number[];

@@ -30,7 +30,7 @@ export interface Layout {
 }
 
 export const HEADING = 30;
-const SIZES = [34, 28, 24, 20, 17, 14, 12, 10, 8, 7, 6, 5, 4] as const;
+const SIZES = [88, 76, 66, 56, 48, 40, 34, 30, 27, 24, 22, 20, 18, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4] as const;
 /** From this size of cells on, nodes have their names above them. */
 const TITLED = 14;
 
@@ -73,10 +73,10 @@ function arranged(
   width: number,
   cell: number,
 ): Layout {
-  const gap = cell >= 20 ? 3 : cell >= 8 ? 2 : 1;
-  const pad = cell >= 20 ? 8 : cell >= 10 ? 4 : cell >= 8 ? 2 : 1;
+  const gap = cell >= 20 ? 3 : cell >= 10 ? 2 : 1;
+  const pad = cell >= 20 ? 8 : cell >= 10 ? 4 : 1;
   const title = cell >= TITLED ? 16 : 0;
-  const between = cell >= 20 ? 10 : cell >= 10 ? 6 : cell >= 8 ? 3 : 2;
+  const between = cell >= 20 ? 10 : cell >= 10 ? 6 : 2;
   const made: Layout = { cell, gap, pad, title, headings: [], blocks: [], height: 0 };
   let y = 0;
   for (const [name, nodes] of groups) {

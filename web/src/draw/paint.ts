@@ -34,6 +34,9 @@ export interface Scene {
 }
 
 const FAINT = 0.16;
+/** From this size on, cells have the names of their jobs. */
+const NAMED = 48;
+const ON_COLOUR = "#0b0f15";
 const FONT = "11px system-ui, sans-serif";
 
 /** Draw the part of the scene between two heights, in CSS pixels. */
@@ -70,7 +73,7 @@ function paintBox(context: CanvasRenderingContext2D, scene: Scene, block: Block,
   const isChosen = scene.node === node.name || scene.hovered === node.name;
   const isMarked = isDown || node.is_draining || !node.is_schedulable;
   // Frames of thousands of small nodes would be all that is seen.
-  if (layout.cell < 8 && !isChosen && !isMarked) return;
+  if (layout.cell < 10 && !isChosen && !isMarked) return;
   rounded(context, x + 0.5, y + 0.5, width - 1, height - 1, layout.cell >= 12 ? 6 : 2);
   context.lineWidth = isChosen ? 2 : isMarked ? 1.5 : 1;
   context.strokeStyle = isChosen ? theme.accent : isDown ? theme.bad : isMarked ? theme.warn : theme.frame;
@@ -131,15 +134,25 @@ function paintCell(context: CanvasRenderingContext2D, scene: Scene, cell: Cell, 
   if (!(isNodeLit || scene.isLit(cell))) context.globalAlpha *= FAINT;
   if (scene.job && scene.job !== cell) context.globalAlpha *= FAINT * 1.6;
   const isBorrowed = borrows(scene.jobs.get(cell));
-  if (isBorrowed && size < 8) context.globalAlpha *= 0.55;
+  if (isBorrowed && size < 10) context.globalAlpha *= 0.55;
   context.fillStyle = jobColour(cell, theme.isNight);
   square(context, x, y, size);
-  if (isBorrowed && size >= 8) stripes(context, x, y, size, theme.paper);
+  if (isBorrowed && size >= 10) stripes(context, x, y, size, theme.paper);
+  if (size >= NAMED) paintName(context, scene.jobs.get(cell)?.name || cell, x, y, size);
   if (scene.job === cell && size >= 8) {
     context.strokeStyle = theme.ink;
     context.lineWidth = 1.5;
     context.strokeRect(x + 0.75, y + 0.75, size - 1.5, size - 1.5);
   }
+}
+
+function paintName(context: CanvasRenderingContext2D, name: string, x: number, y: number, size: number): void {
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.fillStyle = ON_COLOUR;
+  const room = size - 10;
+  const most = Math.max(3, Math.floor(room / 6));
+  context.fillText(name.length > most ? `${name.slice(0, most - 1)}…` : name, x + 5, y + size / 2, room);
 }
 
 /** Return whether a job runs on what its virtual cluster lends or borrows, and others may take back. */

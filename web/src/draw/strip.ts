@@ -49,16 +49,22 @@ function marks(plot: uPlot, view: TimelineView | null, theme: Theme): void {
   if (!view) return;
   const { ctx, bbox } = plot;
   const ratio = window.devicePixelRatio || 1;
-  const width = Math.max(1, Math.round(bbox.width / Math.max(1, view.at.length)));
-  view.at.forEach((at, index) => {
-    const x = Math.round(plot.valToPos(at, "x", true));
-    if ((view.failures[index] ?? 0) > 0) {
-      ctx.fillStyle = theme.bad;
-      ctx.fillRect(x, bbox.top - 5 * ratio, Math.max(width, 2 * ratio), 6 * ratio);
-    }
-    if ((view.resizes[index] ?? 0) > 0) {
-      ctx.fillStyle = theme.soft;
-      ctx.fillRect(x, bbox.top + bbox.height - 3 * ratio, width, 3 * ratio);
-    }
+  const tick = (at: number, colour: string, top: number, high: number) => {
+    ctx.fillStyle = colour;
+    ctx.fillRect(Math.round(plot.valToPos(at, "x", true)), top, 2 * ratio, high * ratio);
+  };
+  for (const index of completed(view.failures)) tick(view.at[index] ?? 0, theme.bad, bbox.top - 5 * ratio, 6);
+  for (const index of completed(view.resizes)) tick(view.at[index] ?? 0, theme.soft, bbox.top + bbox.height - 3 * ratio, 3);
+}
+
+/** Return the places at which a running sum reaches another whole number: a count may be spread over several buckets. */
+export function completed(counts: readonly number[]): number[] {
+  const places: number[] = [];
+  let sum = 0.01;
+  counts.forEach((count, index) => {
+    const before = Math.floor(sum);
+    sum += count;
+    if (Math.floor(sum) > before) places.push(index);
   });
+  return places;
 }

@@ -11,6 +11,7 @@ import { findStep, type StepKind } from "./steps.ts";
 
 const BUCKETS = 500;
 const TIMELINE_EVERY_MS = 10_000;
+const PARTIAL_MS = 700;
 
 const live = new LiveFeed(store, refuse);
 const playback = new Playback(
@@ -156,14 +157,18 @@ export async function refreshTimeline(): Promise<void> {
   const { windowS, mode, now, timeline } = store.model;
   const query: Record<string, string | number> = { buckets: BUCKETS };
   if (windowS > 0) {
-    const end = timeline ? Date.parse(timeline.ends_at) : now;
+    const end = Date.parse(timeline?.ends_at ?? "") || now;
     const until = mode === "live" ? Math.max(now, end) : Math.min(end, now + windowS * 500);
     query["since"] = rfc3339(until - windowS * 1000);
     query["until"] = rfc3339(until);
   }
   try {
     const view = await ask<TimelineView>("/timeline", { query });
-    if (turn === refreshing) store.dispatch({ type: "timeline", timeline: view });
+    if (turn !== refreshing) return;
+    store.dispatch({ type: "timeline", timeline: view });
+    // Of a long log the first answers know only the beginning.
+    const isPartial = Date.parse(view.known_until ?? "") < Date.parse(view.ends_at ?? "");
+    if (isPartial) setTimeout(() => turn === refreshing && void refreshTimeline(), PARTIAL_MS);
   } catch (error) {
     if (turn === refreshing && store.model.mode !== "live") fail(error);
   }

@@ -31,19 +31,13 @@ export class LiveFeed {
   }
 
   private async follow(stopped: AbortSignal): Promise<void> {
-    let last = "";
     let wait = FIRST_RETRY_MS;
     while (!stopped.aborted) {
       try {
-        for await (const id of this.stream(last, stopped)) {
-          last = id;
-          wait = FIRST_RETRY_MS;
-        }
+        for await (const _ of this.stream(stopped)) wait = FIRST_RETRY_MS;
       } catch (error) {
         if (stopped.aborted) return;
         if (error instanceof ApiError && error.status === 401) return this.refused(error.message);
-        // A position that is no more, or a problem that stays: begin with the whole state.
-        if (error instanceof ApiError && error.status >= 400) last = "";
         this.lost(error);
       }
       if (stopped.aborted) return;
@@ -53,8 +47,8 @@ export class LiveFeed {
     }
   }
 
-  /** Take what one connection brings, and yield the id of each event. */
-  private async *stream(last: string, stopped: AbortSignal): AsyncGenerator<string> {
+  /** Take what one connection brings, the whole state first; yield after each event. */
+  private async *stream(stopped: AbortSignal): AsyncGenerator<void> {
     const silence = new AbortController();
     let timer = setTimeout(() => silence.abort(), SILENCE_MS);
     const signal = AbortSignal.any([stopped, silence.signal]);
@@ -64,16 +58,15 @@ export class LiveFeed {
       this.store.dispatch({ type: "connection", connection: { state: "open", heardAt: Date.now(), message: "" } });
     };
     try {
-      const headers: Record<string, string> = last ? { "Last-Event-ID": last } : {};
-      const response = await open("/state", { query: { watch: "true" }, headers, signal });
-      for await (const { event, data, id } of eventsOf(response, heard)) {
+      const response = await open("/state", { query: { watch: "true" }, signal });
+      for await (const { event, data } of eventsOf(response, heard)) {
         if (stopped.aborted) return;
         if (event === "state") {
           this.store.dispatch({ type: "frame", frame: frameOf(JSON.parse(data) as MomentView), mode: "live" });
         } else if (event === "changes") {
           this.store.dispatch({ type: "changes", changes: JSON.parse(data) as ChangesView });
         }
-        yield id;
+        yield;
       }
     } finally {
       clearTimeout(timer);

@@ -71,7 +71,7 @@ export class Playback {
     const now = Math.min(shown + spent * speed, Math.max(shown, this.reel.until));
     for (const changes of this.reel.take(now)) this.store.dispatch({ type: "changes", changes });
     this.store.dispatch({ type: "time", now });
-    if (this.store.model.timeline && now >= Date.parse(this.store.model.timeline.ends_at) && this.isAtEnd()) {
+    if (this.isAtEnd(now)) {
       this.stop();
       this.ended();
       return;
@@ -80,9 +80,10 @@ export class Playback {
     this.timer = requestAnimationFrame(this.tick);
   };
 
-  private isAtEnd(): boolean {
-    const { frame } = this.store.model;
-    return frame !== null && frame.position >= frame.end;
+  private isAtEnd(now: number): boolean {
+    const { frame, timeline } = this.store.model;
+    const ends = Date.parse(timeline?.ends_at ?? "");
+    return frame !== null && frame.position >= frame.end && !(now < ends);
   }
 
   private async fetchNext(speed: number): Promise<void> {

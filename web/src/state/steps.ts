@@ -8,7 +8,7 @@ export type StepKind = "decision" | "resize" | "failure";
 const TYPES: Record<StepKind, readonly string[]> = {
   decision: ["plan.adopted"],
   resize: ["plan.adopted"],
-  failure: ["job.failed", "program.failed", "action.failed", "worker.gpu_sick", "node.left"],
+  failure: ["job.failed", "program.failed", "node.left"],
 };
 const PAGE = 500;
 const MOST_PAGES = 60;

@@ -136,14 +136,9 @@ function ownerAt(node: NodeView, gpu: number): string {
 
 function nodeSentence(node: NodeView): string {
   const jobs = Object.keys(node.jobs);
-  const marks = nodeMarks(node);
-  return [
-    `${node.name}: ${whole(node.used_gpus)} of ${counted(node.gpus, "GPU")} in use`,
-    jobs.length > 0 ? `by ${jobs.join(", ")}` : "",
-    ...marks.map((mark) => mark.text),
-  ]
-    .filter(Boolean)
-    .join("; ");
+  const used = `${node.name}: ${whole(node.used_gpus)} of ${counted(node.gpus, "GPU")} in use`;
+  const by = jobs.length > 0 ? ` by ${jobs.join(", ")}` : "";
+  return [used + by, ...nodeMarks(node).map((mark) => mark.text)].join("; ");
 }
 
 function PoolHeading({ name, frame, y }: { name: string; frame: Frame; y: number }) {

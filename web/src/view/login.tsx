@@ -37,7 +37,7 @@ export function Login() {
           Sign in
         </button>
         <p id="token-help" class="soft">
-          Yours is what <code>voda tokens</code> gave you; on your own machine, the content of <code>admin.token</code> in the
+          Yours is what <code>voda token create</code> printed; on your own machine, the content of <code>admin.token</code> in the
           folder of <code>voda up</code>. It is forgotten when you close this tab.
         </p>
       </form>

@@ -69,6 +69,11 @@ function Controls() {
         </button>
       </span>
       <Moment />
+      <span class="legend" aria-hidden="true">
+        <span>GPUs in use</span>
+        <span class="waits">jobs waiting</span>
+        <span class="fails">failures</span>
+      </span>
       <label class="window">
         <span class="hidden">Part of the log that the strip shows</span>
         <select value={windowS} onChange={(event) => setWindow(Number(event.currentTarget.value))}>
@@ -123,16 +128,13 @@ function Strip({ timeline }: { timeline: TimelineView }) {
   return (
     <div class="strip">
       <Plot data={data} options={options} height={STRIP} label={summary(timeline)} />
-      <p class="legend" aria-hidden="true">
-        <span class="used">GPUs in use</span> <span class="waits">jobs waiting</span> <span class="fails">failures</span>
-      </p>
       <Slider timeline={timeline} />
     </div>
   );
 }
 
 function summary(view: TimelineView): string {
-  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0);
+  const sum = (counts: number[]) => Math.round(counts.reduce((total, count) => total + count, 0));
   return `GPUs in use over time; ${counted(sum(view.decisions), "decision")}, ${counted(sum(view.resizes), "resize")}, ${counted(sum(view.failures), "failure")}`;
 }
 
@@ -206,7 +208,7 @@ function hoverText(view: TimelineView, at: number): string {
     clock(at, Date.now()),
     `${whole(used)} of ${whole(view.capacity[index] ?? 0)} GPUs`,
     `${whole(Math.round(view.waiting[index] ?? 0))} waiting`,
-    failures > 0 ? counted(failures, "failure") : "",
+    failures >= 0.5 ? counted(Math.round(failures), "failure") : "",
   ]
     .filter(Boolean)
     .join(" · ");
