@@ -23,6 +23,7 @@ export function aJob(job_id: string, more: Partial<MomentJobView> = {}): MomentJ
     share: null,
     replicas: 0,
     planned_replicas: 0,
+    guaranteed_replicas: null,
     gpus: 0,
     nodes: {},
     message: "",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CellBook, cellsOf, FOREIGN } from "../src/draw/cells.ts";
-import { aGpu, aNode } from "./builders.ts";
+import { CellBook, cellsOf, FOREIGN, Guarantees } from "../src/draw/cells.ts";
+import { aGpu, aJob, aNode } from "./builders.ts";
 
 test("jobs get cells in the order of their ids, others than voda's jobs from the back", () => {
   assert.deepEqual(cellsOf(aNode("n", { jobs: { b: 1, a: 1 }, foreign_gpus: 1 })), ["a", "b", "", FOREIGN]);
@@ -41,4 +41,10 @@ test("the book asks a node once, and forgets those that are no more", () => {
   assert.equal(book.cells(node), book.cells(node));
   book.keep(new Map());
   assert.deepEqual(book.cells(aNode("n", { jobs: { b: 1 } }))[0], "b");
+});
+
+test("of a job's cells the first are guaranteed, the others borrowed; without virtual clusters all are its own", () => {
+  const jobs = [aJob("a", { guaranteed_replicas: 1, gpus_per_replica: 2 }), aJob("b", { guaranteed_replicas: 0 }), aJob("c")];
+  const guarantees = new Guarantees(new Map(jobs.map((job) => [job.job_id, job])));
+  assert.deepEqual(["a", "a", "a", "b", "c", "?"].map((job) => guarantees.take(job)), [true, true, false, false, true, true]);
 });

@@ -22,13 +22,17 @@ test("events come whole, wherever the pieces of the stream are cut", () => {
 test("an address says what is shown, and is read back", () => {
   const shown = { mode: "past" as const, now: Date.parse("2026-01-01T10:02:00.5Z"), job: "a&b=1", node: "", filter: "user:ann bert" };
   const link = linkOf(shown);
-  assert.deepEqual(parseLink(link), { at: shown.now, job: "a&b=1", node: "", filter: "user:ann bert" });
+  assert.deepEqual(parseLink(link), { at: shown.now, job: "a&b=1", node: "", filter: "user:ann bert", login: "" });
   assert.equal(linkOf({ ...shown, mode: "live", job: "", filter: "" }), "");
-  assert.deepEqual(parseLink("#at=yesterday"), { at: null, job: "", node: "", filter: "" });
+  assert.deepEqual(parseLink("#at=yesterday"), { at: null, job: "", node: "", filter: "", login: "" });
 });
 
 test("a moment in another zone is the same moment", () => {
   assert.equal(parseLink(`#at=${encodeURIComponent("2026-01-01T11:02:00+01:00")}`).at, Date.parse("2026-01-01T10:02:00Z"));
+});
+
+test("a login in the address is read, and never written", () => {
+  assert.equal(parseLink("#login=vlogin_a.b").login, "vlogin_a.b");
 });
 
 test("a refused token forgets the cluster and keeps what was looked at", () => {
@@ -58,12 +62,13 @@ test("a reel gives each frame once, when its time has come", () => {
   assert.equal(reel.until, 3_000);
 });
 
-/** A log with a plan at every tenth position, of which every hundredth resizes, and one failure at 1,234. */
-const log: FetchEvents = async (types, after, until) => {
+/** A log with a plan at every tenth position, of which every hundredth resizes, and one failure at 1,234; by pages. */
+const log: FetchEvents = async (types, from) => {
   const items: EventView[] = [];
-  let position = after;
-  while (position < until && items.length < 500) {
-    position += 1;
+  const step = "before" in from ? -1 : 1;
+  let position = "before" in from ? from.before : from.after;
+  for (let read = 0; read < 700 && items.length < 200 && position + step >= 1 && position + step <= 5_000; read += 1) {
+    position += step;
     const type = position === 1_234 ? "job.failed" : position % 10 === 0 ? "plan.adopted" : "";
     if (!types.includes(type)) continue;
     const data = position % 100 === 0 ? { reasons: { a: { kind: "resized" } } } : {};

@@ -47,7 +47,9 @@ export async function open(path: string, call: Call = {}): Promise<Response> {
   const headers = new Headers(call.headers);
   const known = token();
   if (known) headers.set("Authorization", `Bearer ${known}`);
-  if (call.body !== undefined) headers.set("Content-Type", "application/merge-patch+json");
+  if (call.body !== undefined) {
+    headers.set("Content-Type", call.method === "PATCH" ? "application/merge-patch+json" : "application/json");
+  }
   const init: RequestInit = { method: call.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
   if (call.body !== undefined) init.body = JSON.stringify(call.body);
   if (call.signal) init.signal = call.signal;

@@ -10,6 +10,10 @@ export interface CallerView {
   warning: string;
 }
 
+export interface SessionView {
+  token: string;
+}
+
 export interface ShareView {
   pod: string;
   milli: number;
@@ -86,6 +90,8 @@ export interface MomentJobView {
   share: GpuShareView | null;
   replicas: number;
   planned_replicas: number;
+  /** Under its virtual cluster's guarantee, the others borrow; null: it has none. */
+  guaranteed_replicas: number | null;
   gpus: number;
   nodes: Record<string, number>;
   message: string;

@@ -2,7 +2,7 @@
 // Rule: a job keeps its cells from frame to frame. Where it is known which GPU a worker has, that one is drawn; else the
 // cells are given in order, because a node says only how many GPUs a job holds.
 
-import type { NodeView } from "../api/types.ts";
+import type { MomentJobView, NodeView } from "../api/types.ts";
 
 /** Thousandths of one GPU that somebody has. */
 export interface Part {
@@ -72,5 +72,21 @@ export class CellBook {
   /** Forget nodes that are no more. */
   keep(nodes: ReadonlyMap<string, NodeView>): void {
     for (const name of this.known.keys()) if (!nodes.has(name)) this.known.delete(name);
+  }
+}
+
+/** Parts a job's cells into guaranteed ones, which come first, and borrowed ones: of a job it is known how many there are. */
+export class Guarantees {
+  private readonly taken = new Map<string, number>();
+
+  constructor(private readonly jobs: ReadonlyMap<string, MomentJobView>) {}
+
+  /** Count one more cell of a job, and return whether its virtual cluster guarantees it. */
+  take(jobId: string): boolean {
+    const job = this.jobs.get(jobId);
+    if (!job || job.guaranteed_replicas === null) return true;
+    const count = (this.taken.get(jobId) ?? 0) + 1;
+    this.taken.set(jobId, count);
+    return count <= job.guaranteed_replicas * job.gpus_per_replica;
   }
 }

@@ -3,7 +3,7 @@
 // one a dashed amber frame, a tainted one a notch; borrowed GPUs are striped, those of others than voda's jobs hatched.
 
 import type { MomentJobView, NodeView } from "../api/types.ts";
-import { type Cell, type CellBook, FOREIGN } from "./cells.ts";
+import { type Cell, type CellBook, FOREIGN, type Guarantees } from "./cells.ts";
 import { jobColour } from "./colour.ts";
 import { type Block, gridColumns, type Layout } from "./layout.ts";
 
@@ -24,6 +24,7 @@ export interface Scene {
   layout: Layout;
   book: CellBook;
   jobs: ReadonlyMap<string, MomentJobView>;
+  guarantees: Guarantees;
   /** Whether a job is drawn in full; the others are faint. */
   isLit: (jobId: string) => boolean;
   isNodeLit: (node: NodeView) => boolean;
@@ -133,7 +134,7 @@ function paintCell(context: CanvasRenderingContext2D, scene: Scene, cell: Cell, 
   }
   if (!(isNodeLit || scene.isLit(cell))) context.globalAlpha *= FAINT;
   if (scene.job && scene.job !== cell) context.globalAlpha *= FAINT * 1.6;
-  const isBorrowed = borrows(scene.jobs.get(cell));
+  const isBorrowed = !scene.guarantees.take(cell);
   if (isBorrowed && size < 10) context.globalAlpha *= 0.55;
   context.fillStyle = jobColour(cell, theme.isNight);
   square(context, x, y, size);
@@ -153,11 +154,6 @@ function paintName(context: CanvasRenderingContext2D, name: string, x: number, y
   const room = size - 10;
   const most = Math.max(3, Math.floor(room / 6));
   context.fillText(name.length > most ? `${name.slice(0, most - 1)}…` : name, x + 5, y + size / 2, room);
-}
-
-/** Return whether a job runs on what its virtual cluster lends or borrows, and others may take back. */
-function borrows(job: MomentJobView | undefined): boolean {
-  return job !== undefined && job.virtual_cluster !== "" && job.priority < 0;
 }
 
 /** Parts of one GPU stand on each other, as high as they are large. */

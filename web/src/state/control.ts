@@ -1,7 +1,7 @@
 // What the page does: signs in, follows, seeks, plays, steps, and keeps the address in step.
 
 import { ApiError, ask, setToken, skewMs } from "../api/client.ts";
-import type { CallerView, ChangesList, MomentView, TimelineView } from "../api/types.ts";
+import type { CallerView, ChangesList, MomentView, SessionView, TimelineView } from "../api/types.ts";
 import { frameOf } from "./frame.ts";
 import { linkOf, parseLink } from "./link.ts";
 import { LiveFeed } from "./live.ts";
@@ -34,10 +34,11 @@ export async function begin(): Promise<void> {
   store.dispatch({ type: "select", job: link.job, node: link.node });
   store.dispatch({ type: "filter", text: link.filter });
   try {
+    if (link.login) await spend(link.login);
     const caller = await ask<CallerView>("/whoami");
     store.dispatch({ type: "granted", caller });
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) return refuse("");
+    if (error instanceof ApiError && error.status === 401) return refuse(link.login ? error.message : "");
     fail(error);
     setTimeout(() => void begin(), 3_000);
     return;
@@ -45,6 +46,14 @@ export async function begin(): Promise<void> {
   void refreshTimeline();
   if (link.at === null) live.start();
   else void seek(link.at);
+}
+
+/** Begin a session with a code, which is not left in the address. */
+async function spend(code: string): Promise<void> {
+  history.replaceState(null, "", location.pathname + location.search);
+  setToken("");
+  const session = await ask<SessionView>("/sessions", { method: "POST", body: { code } });
+  setToken(session.token);
 }
 
 export async function signIn(token: string): Promise<void> {

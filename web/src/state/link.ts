@@ -8,6 +8,8 @@ export interface Link {
   job: string;
   node: string;
   filter: string;
+  /** A code that signs in once; `voda dashboard` prints it. */
+  login: string;
 }
 
 export function parseLink(hash: string): Link {
@@ -18,6 +20,7 @@ export function parseLink(hash: string): Link {
     job: found.get("job") ?? "",
     node: found.get("node") ?? "",
     filter: found.get("filter") ?? "",
+    login: found.get("login") ?? "",
   };
 }
 

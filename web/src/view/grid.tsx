@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { NodeView } from "../api/types.ts";
-import { type Cell, CellBook, FOREIGN } from "../draw/cells.ts";
+import { type Cell, CellBook, FOREIGN, Guarantees } from "../draw/cells.ts";
 import { type Block, hit, layout, neighbour } from "../draw/layout.ts";
 import { paint, type Scene } from "../draw/paint.ts";
 import { type Frame } from "../state/frame.ts";
@@ -48,6 +48,7 @@ export function Grid({ frame }: { frame: Frame }) {
     layout: made,
     book,
     jobs: frame.jobs,
+    guarantees: new Guarantees(frame.jobs),
     isLit: (jobId) => terms.length === 0 || lit.has(jobId),
     isNodeLit: (each) => terms.length === 0 || matchesNode(each, terms),
     job,

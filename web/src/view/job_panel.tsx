@@ -19,7 +19,7 @@ interface Story {
 }
 
 const NO_STORY: Story = { explanation: null, reports: [], events: [], problem: "" };
-const NEWEST = 400;
+const NEWEST = 200;
 /** While all goes on, the story is told again at most so often. */
 const AGAIN_MS = 2_500;
 
@@ -73,32 +73,19 @@ function useStory(jobId: string, job: MomentJobView | undefined, frame: Frame): 
 
 async function tell(jobId: string, position: number, signal: AbortSignal): Promise<Story> {
   const at = position > 0 ? { at: position } : {};
-  const until = position > 0 ? { until: position } : {};
-  const named = `@${jobId}`;
+  // Newest first; while live, from a position that no log reaches.
+  const before = position > 0 ? position + 1 : Number.MAX_SAFE_INTEGER;
   const [explanation, reports, events] = await Promise.allSettled([
     ask<ExplanationView>(jobPath(jobId, "/explain"), { query: at, signal }),
     ask<ReportList>(jobPath(jobId, "/progress"), { signal }),
-    allEvents(named, until, signal),
+    ask<EventList>("/events", { query: { job: `@${jobId}`, before, limit: NEWEST }, signal }),
   ]);
   return {
     explanation: explanation.status === "fulfilled" ? explanation.value : null,
     reports: reports.status === "fulfilled" ? reports.value.items : [],
-    events: events.status === "fulfilled" ? events.value : [],
+    events: events.status === "fulfilled" ? events.value.items : [],
     problem: explanation.status === "rejected" && explanation.reason instanceof ApiError ? explanation.reason.message : "",
   };
-}
-
-/** Return the newest events about a job; pages come oldest first. */
-async function allEvents(job: string, until: { until?: number }, signal: AbortSignal): Promise<EventView[]> {
-  let found: EventView[] = [];
-  let after = 0;
-  for (let page = 0; page < 20; page += 1) {
-    const list = await ask<EventList>("/events", { query: { job, after, limit: 500, ...until }, signal });
-    found = [...found, ...list.items].slice(-NEWEST);
-    if (list.last_position >= Math.min(list.end, until.until ?? list.end) || list.last_position <= after) break;
-    after = list.last_position;
-  }
-  return found.reverse();
 }
 
 function Now({ job }: { job: MomentJobView }) {
@@ -123,6 +110,7 @@ function Now({ job }: { job: MomentJobView }) {
       )}
       <dl class="facts">
         <Fact name="Replicas" text={`${replicas(job)}${job.planned_replicas !== job.replicas ? `, ${job.planned_replicas} planned` : ""}`} />
+        {job.guaranteed_replicas !== null && job.replicas > 0 && <Fact name="Guaranteed" text={guarantee(job.guaranteed_replicas, job.replicas)} />}
         <Fact name="GPUs" text={job.share ? shareText(job.share) : `${whole(job.gpus)}, ${whole(job.gpus_per_replica)} a replica`} />
         {(job.epochs > 0 || job.epochs_done > 0) && (
           <Fact
@@ -163,6 +151,11 @@ function Now({ job }: { job: MomentJobView }) {
       {job.epochs > 0 && <progress max={job.epochs} value={Math.min(job.epochs, job.epochs_done)} aria-label="Epochs done" />}
     </>
   );
+}
+
+function guarantee(guaranteed: number, replicas: number): string {
+  const borrowed = Math.max(0, replicas - guaranteed);
+  return borrowed === 0 ? "all of them" : `${whole(guaranteed)}; ${whole(borrowed)} borrowed`;
 }
 
 function shareText(share: { milli: number; memory_mib: number }): string {
