@@ -35,7 +35,7 @@ _HEADERS: Final = {
 }
 
 
-class _File(NamedTuple):
+class _PageFile(NamedTuple):
     content: bytes
     media_type: str
     etag: str
@@ -96,12 +96,10 @@ class DashboardRoutes(Routes):
         """Begin a session with a login."""
         login = await body_of(request, LoginCode, self.limits)
         token, claim = self.access.begin_session(login.code)
-        return json_response(
-            SessionView(token=token, user=claim.user, role=claim.role, ends_at=instant(claim.ends_at))
-        )
+        return json_response(SessionView(token=token, user=claim.user, role=claim.role, ends_at=instant(claim.ends_at)))
 
 
-def _answer(request: web.Request, file: _File) -> web.Response:
+def _answer(request: web.Request, file: _PageFile) -> web.Response:
     tag = f'"{file.etag}"'
     if request.headers.get(hdrs.IF_NONE_MATCH, "").removeprefix("W/") == tag:
         return web.Response(status=304, headers={hdrs.ETAG: tag})
@@ -112,12 +110,12 @@ def _answer(request: web.Request, file: _File) -> web.Response:
 
 
 @cache
-def _files() -> Mapping[str, _File]:
+def _files() -> Mapping[str, _PageFile]:
     """Return the page's files by name."""
     found = {}
     for file in files("voda").joinpath("dashboard", "static").iterdir():
         name = file.name
         if (media_type := _TYPES.get(name[name.rfind(".") :])) is not None:
             content = file.read_bytes()
-            found[name] = _File(content, media_type, sha256(content).hexdigest()[:16])
+            found[name] = _PageFile(content, media_type, sha256(content).hexdigest()[:16])
     return found
