@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from voda.api.admission import CallerLimits
+from voda.api.what_ifs import NoWhatIfs, WhatIfs
 from voda.application.job_folders import FolderKeeper
 from voda.application.journal import Journal
 from voda.application.submit_job import JobSubmitter
-from voda.application.what_ifs import NoWhatIfs, WhatIfs
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.cluster.port import Outputs, RemoteCommands

@@ -10,9 +10,9 @@ import pytest
 from tests.replay.test_time_travel import LOGS
 from tests.service import Service, a_service
 from tests.waiting import until, until_it_is
+from voda.api.what_ifs import WhatIfQuestion
 from voda.app.what_if import runner as runner_module
 from voda.app.what_if.runner import WhatIfRunner
-from voda.application.what_ifs import WhatIfQuestion
 from voda.auth.callers import Caller
 from voda.clock import SystemClock
 from voda.domain.errors import NotFound, TooManyRequests

@@ -10,9 +10,9 @@ from aiohttp import web
 from voda.api.admission import CallerLimits
 from voda.api.operation import Operation, RequestBody, Response, Routes
 from voda.api.requests import body_of, json_response
+from voda.api.what_ifs import AskedWhatIf, WhatIfQuestion, WhatIfs, WhatIfSeries
 from voda.application.journal import Journal
 from voda.application.lookup import known_pool
-from voda.application.what_ifs import WhatIf, WhatIfQuestion, WhatIfs, WhatIfSeries
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.settings import checked_fair_share
@@ -90,7 +90,7 @@ def _naming(field: str) -> Iterator[None]:
         raise InvalidField(field, str(error)) from error
 
 
-def _view(one: WhatIf) -> WhatIfView:
+def _view(one: AskedWhatIf) -> WhatIfView:
     answer = one.answer
     return view_of(
         WhatIfView,

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from voda.application.what_ifs import WhatIfAnswer, WhatIfQuestion, WhatIfSeries
+from voda.api.what_ifs import WhatIfAnswer, WhatIfQuestion, WhatIfSeries
 from voda.controller.follower import catch_up
 from voda.domain.errors import VodaError
 from voda.log.factory import open_store

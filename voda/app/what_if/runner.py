@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from voda.api.what_ifs import AskedWhatIf, WhatIfQuestion
 from voda.app.what_if.process import Asked, Told
-from voda.application.what_ifs import WhatIf, WhatIfQuestion
 from voda.auth.callers import Caller
 from voda.clock import Clock
 from voda.domain.errors import NotFound, TooManyRequests
@@ -35,12 +35,12 @@ class WhatIfRunner:
     def __init__(self, log: str, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._known: dict[str, WhatIf] = {}
+        self._known: dict[str, AskedWhatIf] = {}
         """By id, in the order in which they were asked."""
         self._asked = asyncio.Event()
         self._running: tuple[str, asyncio.Task[None]] | None = None
 
-    def ask(self, question: WhatIfQuestion, caller: Caller) -> WhatIf:
+    def ask(self, question: WhatIfQuestion, caller: Caller) -> AskedWhatIf:
         """Have a question answered; raises TooManyRequests where the caller, or all, wait for too many."""
         open_ones = [one for one in self._known.values() if one.state in _OPEN]
         same = [one for one in open_ones if (one.user, one.question) == (caller.user, question)]
@@ -53,14 +53,14 @@ class WhatIfRunner:
             )
         if len(open_ones) >= _MOST_OPEN:
             raise TooManyRequests(f"{_MOST_OPEN} what-ifs are under way, as many as this server takes: wait")
-        made = WhatIf(what_if_id=self._clock.new_id(), user=caller.user, question=question)
+        made = AskedWhatIf(what_if_id=self._clock.new_id(), user=caller.user, question=question)
         self._known[made.what_if_id] = made
         for old in [one for one in self._known.values() if one.state not in _OPEN][:-_MOST_KEPT]:
             del self._known[old.what_if_id]
         self._asked.set()
         return made
 
-    def get(self, what_if_id: str, caller: Caller) -> WhatIf:
+    def get(self, what_if_id: str, caller: Caller) -> AskedWhatIf:
         """Return a question of the caller's as it is now; raises NotFound."""
         found = self._known.get(what_if_id)
         if found is None or (found.user != caller.user and caller.role != "admin"):
@@ -89,10 +89,10 @@ class WhatIfRunner:
                         await task
             await self._asked.wait()
 
-    def _next(self) -> WhatIf | None:
+    def _next(self) -> AskedWhatIf | None:
         return next((one for one in self._known.values() if one.state == "waiting"), None)
 
-    async def _answer(self, waiting: WhatIf) -> None:
+    async def _answer(self, waiting: AskedWhatIf) -> None:
         what_if_id = waiting.what_if_id
         self._note(what_if_id, Told(step="starting"))
         try:

@@ -45,7 +45,7 @@ class WhatIfAnswer(Struct, frozen=True, kw_only=True):
     what_if: WhatIfSeries
 
 
-class WhatIf(Struct, frozen=True, kw_only=True):
+class AskedWhatIf(Struct, frozen=True, kw_only=True):
     """A question, and how far its answer is."""
 
     what_if_id: str
@@ -64,10 +64,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 class WhatIfs(Protocol):
     """The what-ifs of one server."""
 
-    def ask(self, question: WhatIfQuestion, caller: Caller) -> WhatIf:
+    def ask(self, question: WhatIfQuestion, caller: Caller) -> AskedWhatIf:
         """Have a question answered; raises TooManyRequests where the caller, or all, wait for too many."""
 
-    def get(self, what_if_id: str, caller: Caller) -> WhatIf:
+    def get(self, what_if_id: str, caller: Caller) -> AskedWhatIf:
         """Return a question of the caller's as it is now; raises NotFound."""
 
     def drop(self, what_if_id: str, caller: Caller) -> None:
@@ -77,10 +77,10 @@ class WhatIfs(Protocol):
 class NoWhatIfs:
     """Of a server that simulates nothing."""
 
-    def ask(self, question: WhatIfQuestion, caller: Caller) -> WhatIf:
+    def ask(self, question: WhatIfQuestion, caller: Caller) -> AskedWhatIf:
         raise NotAllowed("this server simulates nothing: `voda replay --what-if` does, on a copy of the log")
 
-    def get(self, what_if_id: str, caller: Caller) -> WhatIf:
+    def get(self, what_if_id: str, caller: Caller) -> AskedWhatIf:
         raise NotFound(f"there is no what-if {what_if_id[:80]!r}")
 
     def drop(self, what_if_id: str, caller: Caller) -> None:
