@@ -118,12 +118,12 @@ function Choice({ label, value, values, choose }: ChoiceProps) {
 }
 
 const ROWS: readonly [string, (run: RunFiguresView) => string][] = [
-  ["Mean completion time", (run) => span(run.avg_jct_s)],
-  ["Median", (run) => span(run.p50_jct_s)],
-  ["90th percentile", (run) => span(run.p90_jct_s)],
+  ["Mean time", (run) => span(run.avg_jct_s)],
+  ["Median time", (run) => span(run.p50_jct_s)],
+  ["90 % within", (run) => span(run.p90_jct_s)],
   ["Mean waiting", (run) => span(run.avg_queueing_s)],
-  ["Until the last end", (run) => span(run.makespan_s)],
-  ["Restarts a job", (run) => significant(run.restarts_per_job)],
+  ["All ended in", (run) => span(run.makespan_s)],
+  ["Restarts", (run) => significant(run.restarts_per_job)],
   ["GPUs in use", (run) => `${Math.round(100 * run.utilisation)} %`],
 ];
 
