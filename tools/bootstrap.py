@@ -278,7 +278,9 @@ def find_node() -> None:
     found = tuple(int(part) for part in shown.removeprefix("v").split(".")[:2] if part.isdigit())
     if found < OLDEST_NODE or not shutil.which("npm"):
         wanted = ".".join(map(str, OLDEST_NODE))
-        raise SetupError(f"web/ needs Node.js {wanted} or newer with npm, found {shown or 'none'} (https://nodejs.org).")
+        raise SetupError(
+            f"web/ needs Node.js {wanted} or newer with npm, found {shown or 'none'} (https://nodejs.org)."
+        )
 
 
 def find_torch() -> None:

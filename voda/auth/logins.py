@@ -7,6 +7,7 @@ that took a code takes it no second time. A session gives no new code, so it end
 import hmac
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, Literal
 
@@ -69,12 +70,18 @@ class Logins:
         return SESSION_PREFIX + _sealed(session, "session", secret), session
 
 
-def session_claim(token: str, secret: bytes, now: float) -> Claim:
-    """Return what a session says; raises Unauthorized where it is none, or over."""
+def session_caller(token: str, secret: bytes, now: float, has_token: Callable[[Caller], bool]) -> Caller:
+    """Return whose session it is; raises Unauthorized where it is none, or over.
+
+    `has_token` says whether a caller's token is still good, on which a session may depend.
+    """
     claim = _opened(token.removeprefix(SESSION_PREFIX), "session", secret)
     if claim is None or claim.ends_at < now:
         raise Unauthorized("this session is over: log in again (`voda dashboard`)")
-    return claim
+    caller = Caller(user=claim.user, role=claim.role, found_by="session")
+    if claim.is_of_token and not has_token(caller):
+        raise Unauthorized("the token of this session was revoked: log in with a new one")
+    return caller
 
 
 def _sealed(claim: Claim, purpose: Purpose, secret: bytes) -> str:
