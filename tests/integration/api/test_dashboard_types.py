@@ -17,7 +17,10 @@ Json = dict[str, Any]
 async def test_types_of_the_page_when_compared_with_the_document_have_its_fields_and_their_types() -> None:
     async with a_service() as service:
         schemas = (await service.ask("GET", "/openapi.json")).json()["components"]["schemas"]
-    records = {name.removesuffix("View"): dict(FIELD.findall(body)) for name, body in INTERFACE.findall(TYPES.read_text("utf-8"))}
+    records = {
+        name.removesuffix("View"): dict(FIELD.findall(body))
+        for name, body in INTERFACE.findall(TYPES.read_text("utf-8"))
+    }
     assert records.keys() - schemas.keys() == set()
     assert "MomentJob" in records
     for name, fields in records.items():
