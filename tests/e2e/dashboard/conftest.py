@@ -47,7 +47,9 @@ def axe() -> str:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """A voda with four slots, of which nobody else knows."""
-    up = start(tmp_path, "--port", str(free_port()), "--slots", "4", "--single-user", "--ratelimit", "0", "--halt-on-exit")
+    up = start(
+        tmp_path, "--port", str(free_port()), "--slots", "4", "--single-user", "--ratelimit", "0", "--halt-on-exit"
+    )
     yield up
     up.stop()
 
@@ -62,7 +64,9 @@ def look(browser: Browser, served: Served) -> Iterator[Open]:
         if urlsplit(request.url).netloc != urlsplit(served.url).netloc:
             problems.append(f"asked {request.url}")
 
-    def open_page(link: str = "", *, token: str = "", width: int = 1440, height: int = 900, night: bool = False) -> Page:
+    def open_page(
+        link: str = "", *, token: str = "", width: int = 1440, height: int = 900, night: bool = False
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if night else "light",

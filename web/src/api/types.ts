@@ -1,5 +1,5 @@
-// What the API answers, as far as the page reads it; each record has the name of its schema in /openapi.json, and
-// tests/unit/test_dashboard_types.py compares the two.
+// What the API answers, as far as the page reads it; each record has the name of its Python class in voda/wire, and
+// tests/integration/api/test_dashboard_types.py compares it with /openapi.json.
 
 /** RFC 3339. */
 export type Instant = string;

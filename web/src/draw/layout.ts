@@ -74,7 +74,7 @@ function arranged(
   cell: number,
 ): Layout {
   const gap = cell >= 20 ? 3 : cell >= 10 ? 2 : 1;
-  const pad = cell >= 20 ? 8 : cell >= 10 ? 4 : 1;
+  const pad = cell >= 20 ? 8 : cell >= 14 ? 6 : cell >= 10 ? 4 : 1;
   const title = cell >= TITLED ? 16 : 0;
   const between = cell >= 20 ? 10 : cell >= 10 ? 6 : 2;
   const made: Layout = { cell, gap, pad, title, headings: [], blocks: [], height: 0 };

@@ -97,7 +97,8 @@ let wanted: number | null = null;
 let isAsking = false;
 
 /** Show a moment. While one is asked for, only the newest wish is kept, so that dragging never queues. */
-export async function seek(at: number): Promise<void> {
+export async function seek(moment: number): Promise<void> {
+  const at = Math.round(moment);
   live.stop();
   playback.stop();
   wanted = at;
@@ -107,9 +108,9 @@ export async function seek(at: number): Promise<void> {
   try {
     while (wanted !== null) {
       const asked: number = wanted;
-      const moment = await ask<MomentView>("/state", { query: { at: rfc3339(asked) } });
+      const answer = await ask<MomentView>("/state", { query: { at: rfc3339(asked) } });
       if (wanted === null) return;
-      store.dispatch({ type: "frame", frame: frameOf(moment), mode: "past" });
+      store.dispatch({ type: "frame", frame: frameOf(answer), mode: "past" });
       if (wanted === asked) wanted = null;
       else store.dispatch({ type: "seeking", at: wanted });
     }

@@ -14,6 +14,9 @@ interface Props {
   until: number;
 }
 
+/** Steps of an axis that counts. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+
 export function JobPlots({ decisions, reports, until }: Props) {
   const all = useMemo(() => [replicaSeries(decisions, until), ...reportSeries(reports)].filter((each) => each.times.length > 1), [decisions, reports, until]);
   if (all.length === 0) return null;
@@ -49,6 +52,7 @@ function SmallPlot({ series }: { series: Series }) {
           size: 44,
           font: "10px system-ui",
           space: 24,
+          ...(series.isStepped ? { incrs: WHOLE } : {}),
           values: (_plot, splits) => splits.map((split) => significant(split)),
         },
       ],

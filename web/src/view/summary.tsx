@@ -25,7 +25,7 @@ export function Summary({ frame }: { frame: Frame }) {
       <div class="tile">
         <b>{whole(sum.nodes)}</b>
         <span>{sum.nodes === 1 ? "node" : "nodes"}</span>
-        {sum.troubled > 0 && <em class="warn">{whole(sum.troubled)} down or held back</em>}
+        {sum.troubled > 0 && <em class="warn">{whole(sum.troubled)} in trouble</em>}
       </div>
     </section>
   );
