@@ -81,6 +81,10 @@ class ProgramOptions:
     workdir: Annotated[
         str, Option("--workdir", metavar="FOLDER", help="Where it begins; by default here, on one machine.")
     ] = ""
+    live: Annotated[
+        bool,
+        Option("--live", help="Each start runs the script as it is then, not as it was at the submit; on one machine."),
+    ] = False
     time: Annotated[str, Option("--time", metavar="4h", help="It fails if it runs longer: 90m, 4h, 1d12h.")] = ""
     image: Annotated[str, Option("--image", metavar="IMAGE", help="Container image; Kubernetes needs one.")] = ""
     launcher: Annotated[
@@ -107,6 +111,8 @@ class ProgramDocument:
     is_guessed: bool
     runs_with: str
     """As those of its ProgramStart."""
+    not_kept: str = ""
+    """Why its code was not kept, as one line; empty: it was, or was not to be."""
     removed: str = ""
     """What newer libraries refuse of it, as one line; empty: nothing."""
     foreign: str = ""
@@ -116,13 +122,19 @@ class ProgramDocument:
         """Return what the user is told: at a submit only what the user did not say, and what may go wrong."""
         runs_with = f"runs with {self.runs_with}" if self.runs_with else ""
         said = [self.note] if self.is_guessed or not is_submitted else []
-        return [*said, *filter(None, [runs_with, self.warning, self.removed])]
+        return [*said, *filter(None, [runs_with, self.warning, self.not_kept, self.removed])]
 
 
-def program_document(
-    words: Sequence[str], options: ProgramOptions, *, name: str, runs_here: bool = True, gpu_resource: str = ""
+def program_document(  # noqa: PLR0913 - each may be given
+    words: Sequence[str],
+    options: ProgramOptions,
+    *,
+    name: str,
+    runs_here: bool = True,
+    is_kept: bool = False,
+    gpu_resource: str = "",
 ) -> ProgramDocument:
-    """Return the manifest of a program; `name` empty: that of its script.
+    """Return the manifest of a program; `name` empty: that of its script. Where it runs here its code `is_kept`.
 
     A program that runs here, without an image, has the caller's PATH unless the options give one. Its pods ask for
     `gpu_resource`; empty: NVIDIA's.
@@ -135,6 +147,7 @@ def program_document(
     from voda.cli.variables import files_of_variables, variables
     from voda.manifests.odd_values import refuse_odd_values
     from voda.programs.deepspeed import REMOVED
+    from voda.programs.kept_code import with_kept_code
     from voda.programs.launchers import is_python
     from voda.programs.program import Program, gpu_milli_of, start_of
     from voda.programs.program_manifest import NVIDIA, program_manifest
@@ -160,7 +173,8 @@ def program_document(
         ),
         caller if runs_here and not options.image and "PATH" not in env else None,
     )
-    manifest = program_manifest(replace(start.job, gpu_resource=gpu_resource or NVIDIA))
+    job, not_kept = with_kept_code(start.job, config.code_folder()) if is_kept and runs_here else (start.job, "")
+    manifest = program_manifest(replace(job, gpu_resource=gpu_resource or NVIDIA))
     refuse_odd_values(manifest)
     document = Document(source=start.program, manifest=manifest)
     word = start.job.words[0]
@@ -169,6 +183,7 @@ def program_document(
         document=document,
         note=start.note,
         warning=start.warning,
+        not_kept=not_kept,
         removed="" if options.deepspeed is None else REMOVED,
         is_guessed=start.is_guessed,
         runs_with=start.runs_with if runs_here and not options.image else "",

@@ -164,6 +164,7 @@ class SubmitRequest:
             options,
             name=self.job.name,
             runs_here=is_here(self.where),
+            is_kept=not (options.live or self.how.prints or self.how.dry_run),
             gpu_resource=self._gpu_resource() if is_asked else "",
         )
         for line in made.notes(is_submitted=not self.how.prints):

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, Unpack
 
+from voda import config
 from voda.auth.callers import CallerView
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
-from voda.client.documents import Manifest, documents_of
+from voda.client.documents import Manifest, SubmitPlace, documents_of
 from voda.client.exec.session import PROTOCOL, ExecResult, MemoryStreams, carry, start_of
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
@@ -123,7 +124,8 @@ class Client:
         folder = os.getcwd() if self.http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
         failure: AlreadyExists | None = None
-        for document in documents_of(manifest, folder=folder, gpu_resource=lambda: _service(self.http).gpu_resource):
+        place = SubmitPlace(folder, config.code_folder(), lambda: _service(self.http).gpu_resource)
+        for document in documents_of(manifest, place):
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:

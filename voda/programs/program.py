@@ -23,6 +23,7 @@ from voda.programs.interpreter import (
     variables_of_environment,
     without_library,
 )
+from voda.programs.kept_code import script_to_keep
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
     Launcher,
@@ -68,6 +69,8 @@ class Program:
     env_from_file: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Secrets: variable -> file of this machine, which the job reads at each start."""
     workdir: str = field(default="", kw_only=True)
+    live: bool = field(default=False, kw_only=True)
+    """Each start runs its script as it is then, not as it was at the submit; on one machine."""
     time: str = field(default="", kw_only=True)
     """It fails if it runs longer: "90m", "4h", "1d12h"."""
     image: str = field(default="", kw_only=True)
@@ -160,6 +163,7 @@ def _job_of(
         path="" if caller is None else os.pathsep.join(found.folders),
         interpreter="" if caller is None else found.python,
         working_dir=_folder(options),
+        script="" if options.image else script_to_keep(found.words, shown, options.workdir),
         time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
     )

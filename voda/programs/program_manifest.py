@@ -20,6 +20,10 @@ LAUNCHER: Final = "voda.dev/launcher"
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
+SCRIPT: Final = "voda.dev/script"
+"""Annotation: the word of the command that is the program's script, such as train.py."""
+KEPT_SCRIPT: Final = "voda.dev/kept-script"
+"""Annotation: the file that runs in its place, which was kept when the job was submitted; see `kept_code`."""
 INTERPRETER: Final = "voda.dev/interpreter"
 """Annotation: the Python that runs the program, as whoever submitted it on this machine was told."""
 
@@ -65,6 +69,10 @@ class ProgramJob:
     interpreter: str = ""
     """On this PATH; empty: not known."""
     working_dir: str = ""
+    script: str = ""
+    """The word that is its script, where that can be kept; empty: there is none."""
+    kept_script: str = ""
+    """The file that was kept of it, which runs in its place; empty: it runs as it is at each start."""
     time_limit_s: int = 0
     """0 = none."""
     image: str = ""
@@ -110,6 +118,20 @@ def interpreter_of(manifest: Mapping[str, Any] | None) -> str:
     """Return the Python that the manifest of a job says it runs with; empty: it says none."""
     metadata = (manifest or {}).get("metadata") or {}
     return str((metadata.get("annotations") or {}).get(INTERPRETER, ""))
+
+
+def kept_script_of(manifest: Mapping[str, Any] | None) -> str:
+    """Return the file that runs in place of a job's script, as its manifest says; empty: none does."""
+    metadata = (manifest or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(KEPT_SCRIPT, ""))
+
+
+def with_kept_script(manifest: Mapping[str, Any], kept_script: str) -> Mapping[str, Any]:
+    """Return the manifest of a program with another file in place of its script; empty: the script itself."""
+    metadata = manifest.get("metadata") or {}
+    annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != KEPT_SCRIPT}
+    kept = {KEPT_SCRIPT: kept_script} if kept_script and SCRIPT in annotations else {}
+    return {**manifest, "metadata": {**metadata, "annotations": {**annotations, **kept}}}
 
 
 def _mpi_job(job: ProgramJob) -> dict[str, Any]:
@@ -168,7 +190,9 @@ def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any])
     interpreter = {INTERPRETER: job.interpreter} if job.interpreter else {}
     # Unlike a container's, of which a machine may have none, it has to be there.
     folder = {WORKING_DIR: job.working_dir} if job.working_dir and not job.image else {}
-    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **files}}
+    kept = {KEPT_SCRIPT: job.kept_script} if job.kept_script else {}
+    script = {SCRIPT: job.script, **kept} if job.script else {}
+    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **script, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 

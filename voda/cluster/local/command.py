@@ -44,7 +44,7 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     }
     argv, env = expand_program(program, base)
     return ReplicaCommand(
-        argv=tuple(mounted(word, folder.mpi) for word in argv),
+        argv=tuple(mounted(word, folder.mpi) for word in _with_kept_script(argv, run_spec)),
         env={
             name: mounted(value, folder.mpi)
             for name, value in with_package(env, context.config.folder / PACKAGE).items()
@@ -55,6 +55,14 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         grace_s=min(program.grace_s, settings.termination_grace_s),
         log_bytes=min(context.config.log_bytes, settings.output_bytes // output_count(run_spec, record)),
     )
+
+
+def _with_kept_script(argv: Sequence[str], run_spec: RunSpec) -> Sequence[str]:
+    """Return a command with the script that was kept in place of its own; a later word of its name is an argument."""
+    if not run_spec.kept_script or run_spec.script not in argv:
+        return argv
+    at = argv.index(run_spec.script)
+    return (*argv[:at], run_spec.kept_script, *argv[at + 1 :])
 
 
 def path_of(state: JobState, run_spec: RunSpec, replica: str) -> str:
