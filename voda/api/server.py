@@ -111,7 +111,7 @@ async def _caller(request: web.Request, backend: Backend, *, takes_password: boo
 
 def _owner(backend: Backend, caller: Caller) -> str:
     """Return the user whose job asks; empty where no job does, or it is live no more."""
-    job = backend.journal.view.live.cluster.job(caller.job_id) if caller.job_id else None
+    job = backend.journal.view.cluster.job(caller.job_id) if caller.job_id else None
     return job.spec.user if job is not None else ""
 
 

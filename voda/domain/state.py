@@ -102,7 +102,7 @@ def mean_life(half_life_s: float) -> float:
 
 class Surplus(Struct, frozen=True, kw_only=True):
     """The GPUs that planned jobs have beyond their minimum, or that nobody has: how long they are there until a job
-    starts on them (`voda/projections/surplus.py`).
+    starts on them (`voda/projections/cluster/surplus.py`).
     """
 
     runs: tuple[tuple[float, Gpus], ...] = ()

@@ -1,6 +1,6 @@
 """Bounds what a job costs others: once nodes have refused it after others had left GPUs for it, none leave any again.
 
-1. The log notes whom others leave GPUs for, and whether nodes refuse it then (`voda/projections/job_changes.py`).
+1. The log notes whom others leave GPUs for, and whether nodes refuse it then (`voda/projections/jobs/changes.py`).
 2. Such a job keeps the workers that nodes have taken (`taken_sizes`), and the others are decided about as if it wanted
    no more (`without_more`).
 3. It may have what they leave (`left_for`).

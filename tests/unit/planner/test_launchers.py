@@ -17,7 +17,7 @@ from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.plan_changes import changes
 from voda.policies import POLICIES
-from voda.projections.pool_changes import adopted
+from voda.projections.cluster.pool_changes import adopted
 
 ONE = Gpus(1)
 

@@ -27,7 +27,7 @@ from voda.events.envelope import Event
 from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
 from voda.log.store import EventStore
-from voda.projections.job_names import EXACT
+from voda.projections.jobs.names import EXACT
 from voda.wire.events import EventList
 
 SSE: Final = "text/event-stream"

@@ -23,7 +23,7 @@ from voda.application.lookup import job_of
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import CommandEnd, CommandRequest, Outputs, RemoteCommands
 from voda.domain.errors import NotFound, VodaError, WrongState
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 AUDIT: Final = logging.getLogger("voda.audit")
 """Shown whatever the level of the rest."""

@@ -31,8 +31,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_changes import JobPatch, workers_after
-from voda.projections.surplus import SurplusHistory
+from voda.projections.cluster.surplus import SurplusHistory
+from voda.projections.jobs.changes import JobPatch, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
