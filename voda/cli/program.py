@@ -57,6 +57,15 @@ class ProgramOptions:
     gpu_memory: Annotated[
         str, Option("--gpu-memory", metavar="4Gi", help="And of its memory; without it, as much as others leave.")
     ] = ""
+    memory: Annotated[str, Option("--memory", metavar="8Gi", help="A worker may have; it is killed beyond it.")] = ""
+    cpus: Annotated[str, Option("--cpus", metavar="4", help="CPUs that a worker may use, such as 4 or 0.5.")] = ""
+    retries: Annotated[
+        int | None, Option("--retries", min=0, metavar="N", help="Tries after a failure.", default_text="6")
+    ] = None
+    nice: Annotated[
+        int | None,
+        Option("--nice", min=0, max=19, metavar="N", help="How much it gives way for CPUs here.", default_text="10"),
+    ] = None
     deepspeed: Annotated[
         Path | None,
         Option(
@@ -146,10 +155,11 @@ def program_document(  # noqa: PLR0913 - each may be given
     from voda.cli.manifests import Document
     from voda.cli.variables import files_of_variables, variables
     from voda.manifests.odd_values import refuse_odd_values
+    from voda.programs.amounts import gpu_milli_of
     from voda.programs.deepspeed import REMOVED
     from voda.programs.kept_code import with_kept_code
     from voda.programs.launchers import is_python
-    from voda.programs.program import Program, gpu_milli_of, start_of
+    from voda.programs.program import Program, start_of
     from voda.programs.program_manifest import NVIDIA, program_manifest
 
     refuse_odd_values([*words, options.workdir])
@@ -164,6 +174,10 @@ def program_document(  # noqa: PLR0913 - each may be given
             gpus_per_worker=1 if options.gpus is None else options.gpus,
             gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
             gpu_memory=options.gpu_memory,
+            memory=options.memory,
+            cpus=options.cpus,
+            retries=options.retries,
+            nice=options.nice,
             env=env,
             env_from_file=dict(files_of_variables(options.env_from_file or ())),
             workdir=options.workdir,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from voda import config
 from voda.domain.errors import InvalidInput
 from voda.programs.kept_code import with_kept_code
 from voda.programs.program import Program, ProgramStart, start_of
@@ -45,6 +46,7 @@ def documents_of(manifest: Manifest, place: SubmitPlace) -> Iterator[SubmitBody]
     """
     if isinstance(manifest, Program):
         resource = place.gpu_resource() if manifest.image else ""
+        manifest = _with_exported(manifest)
         start = start_of(manifest)
         kept = with_kept_code(start.job, place.code)[0] if place.folder and not manifest.live else start.job
         for name in _names(manifest, start):
@@ -58,6 +60,14 @@ def documents_of(manifest: Manifest, place: SubmitPlace) -> Iterator[SubmitBody]
         yield SubmitBody(manifest if isinstance(manifest, bytes) else _read(manifest), _YAML)
 
 
+def _with_exported(program: Program) -> Program:
+    """Return the program with the values of the variables that it gets from here."""
+    here = config.environment()
+    if absent := next((name for name in program.export if name not in here), ""):
+        raise InvalidInput(f"export: there is no variable {absent[:80]!r} here")
+    return replace(program, env={**{name: here[name] for name in program.export}, **program.env})
+
+
 def _names(program: Program, start: ProgramStart) -> Iterator[str]:
     yield start.job.name
     if not program.name:
@@ -67,7 +77,9 @@ def _names(program: Program, start: ProgramStart) -> Iterator[str]:
 def _with_options(manifest: dict[str, Any], program: Program) -> dict[str, Any]:
     """Return the program's manifest with what its user says of the job."""
     options = {"priority": program.priority, "epochs": program.epochs, "pool": program.pool or None}
-    options["restartable"] = program.restartable or None
+    options |= {"restartable": program.restartable or None, "array": program.array or None}
+    options |= {"virtual-cluster": program.virtual_cluster or None, "pinned-cell": program.pinned_cell or None}
+    options |= {"device-class": program.device_class or None, "after": ",".join(program.after) or None}
     given = {f"voda.dev/{name}": str(value) for name, value in options.items() if value is not None}
     metadata = {**manifest["metadata"], "annotations": {**manifest["metadata"]["annotations"], **given}}
     if program.namespace:

@@ -85,6 +85,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its place in an array of jobs, if it is in one."""
     rerun_task: Mapping[str, str] = {}
     """The variables of the array's task that it runs again: it is an ordinary job, in no array itself."""
+    continues: str = ""
+    """Id of the ended job in whose folder it goes on, on one machine; empty: its folder is its own."""
 
     @property
     def requested(self) -> int:

@@ -27,8 +27,8 @@ from voda.programs.program_manifest import ProgramJob
 from voda.text import size
 
 MOST_FILES: Final = 2_000
-MOST_BYTES: Final = 32 << 20
-MOST_FILE_BYTES: Final = 4 << 20
+MOST_BYTES: Final = 32_000_000
+MOST_FILE_BYTES: Final = 4_000_000
 """A larger file is no code: it is linked to."""
 MOST_BESIDE: Final = 5_000
 """Names that are linked to."""
@@ -44,12 +44,12 @@ class NotKept(Exception):
     """Why the code cannot be kept, the end of a sentence."""
 
 
-class _Record(Struct, frozen=True):
+class _KeptTree(Struct, frozen=True):
     folder: str
     files: tuple[str, ...]
 
 
-class _File(Struct, frozen=True):
+class _KeptFile(Struct, frozen=True):
     content: bytes
     mode: int
 
@@ -189,7 +189,7 @@ def _looks(folder: Path, names: Sequence[str]) -> Sequence[tuple[int, ...]]:
     return found
 
 
-def _read(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, _File]]:
+def _read(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, _KeptFile]]:
     """Yield the files that are kept; a link, and a file that is too large, is linked to with all else."""
     for name in names:
         try:
@@ -203,17 +203,17 @@ def _read(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, _File]]:
                 continue
             content = file.read(MOST_FILE_BYTES + 1)
         if len(content) <= MOST_FILE_BYTES and not {".", ".."} & {*Path(name).parts}:
-            yield name, _File(content, stat.S_IMODE(status.st_mode) & 0o700)
+            yield name, _KeptFile(content, stat.S_IMODE(status.st_mode) & 0o700)
 
 
-def _digest(folder: Path, files: Mapping[str, _File]) -> str:
+def _digest(folder: Path, files: Mapping[str, _KeptFile]) -> str:
     digest = sha256(os.fsencode(folder) + b"\0")
     for name, file in sorted(files.items()):
         digest.update(b"%b\0%o\0%b" % (os.fsencode(name), file.mode, sha256(file.content).digest()))
     return digest.hexdigest()[:32]
 
 
-def _write(kept: Path, folder: Path, files: Mapping[str, _File]) -> None:
+def _write(kept: Path, folder: Path, files: Mapping[str, _KeptFile]) -> None:
     """Write the files, whole or not at all: a folder that has its name has all of them."""
     if (kept / _RECORD).exists():
         return
@@ -226,7 +226,7 @@ def _write(kept: Path, folder: Path, files: Mapping[str, _File]) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file.mode), "wb") as opened:
                 opened.write(file.content)
-        (half / _RECORD).write_bytes(msgspec.json.encode(_Record(str(folder), tuple(files))))
+        (half / _RECORD).write_bytes(msgspec.json.encode(_KeptTree(str(folder), tuple(files))))
         # Another submit of the same code may have come first.
         with suppress(OSError):
             half.rename(kept)
@@ -234,7 +234,7 @@ def _write(kept: Path, folder: Path, files: Mapping[str, _File]) -> None:
         shutil.rmtree(half, ignore_errors=True)
 
 
-def _link(kept: Path, folder: Path, files: Mapping[str, _File]) -> None:
+def _link(kept: Path, folder: Path, files: Mapping[str, _KeptFile]) -> None:
     """Let what is not kept be found beside what is."""
     here = {"."} | {str(parent) for name in files for parent in Path(name).parents}
     count = 0
@@ -252,7 +252,7 @@ def _link(kept: Path, folder: Path, files: Mapping[str, _File]) -> None:
 
 def _delete(kept: Path) -> None:
     """Delete what was kept, the links beside it, and the folders that are empty then."""
-    record = msgspec.json.decode((kept / _RECORD).read_bytes(), type=_Record)
+    record = msgspec.json.decode((kept / _RECORD).read_bytes(), type=_KeptTree)
     for folder, _, names in os.walk(kept, topdown=False):
         path = Path(folder)
         for name in (*names, *os.listdir(path)):

@@ -20,6 +20,8 @@ LAUNCHER: Final = "voda.dev/launcher"
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
+NICE: Final = "voda.dev/nice"
+"""Annotation: how much a program gives way to others for the CPUs of one machine, 0 to 19."""
 SCRIPT: Final = "voda.dev/script"
 """Annotation: the word of the command that is the program's script, such as train.py."""
 KEPT_SCRIPT: Final = "voda.dev/kept-script"
@@ -75,6 +77,14 @@ class ProgramJob:
     """The file that was kept of it, which runs in its place; empty: it runs as it is at each start."""
     time_limit_s: int = 0
     """0 = none."""
+    memory: str = ""
+    """Of a worker, as manifests have it; empty: no limit."""
+    cpus: str = ""
+    """Of a worker; empty: no limit."""
+    retries: int | None = None
+    """After failures; None: as the kind of its manifest has it."""
+    nice: int | None = None
+    """How much it gives way for CPUs, on one machine; None: as jobs do."""
     image: str = ""
     """Empty on one machine, which has no images."""
 
@@ -192,6 +202,7 @@ def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any])
     folder = {WORKING_DIR: job.working_dir} if job.working_dir and not job.image else {}
     kept = {KEPT_SCRIPT: job.kept_script} if job.kept_script else {}
     script = {SCRIPT: job.script, **kept} if job.script else {}
+    script |= {NICE: str(job.nice)} if job.nice is not None else {}
     metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **script, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
@@ -220,7 +231,8 @@ def _image(job: ProgramJob) -> dict[str, Any]:
 def _resources(job: ProgramJob) -> dict[str, Any]:
     limits = {SHARE_CORE: job.gpu_milli // MILLI_PER_CORE, SHARE_MEMORY: job.gpu_memory_mib}
     asked = {name: amount for name, amount in limits.items() if amount}
-    return {"resources": {"limits": asked or {job.gpu_resource: job.gpus_per_worker}}}
+    host = {name: amount for name, amount in {"memory": job.memory, "cpu": job.cpus}.items() if amount}
+    return {"resources": {"limits": {**(asked or {job.gpu_resource: job.gpus_per_worker}), **host}}}
 
 
 def _run_policy(job: ProgramJob) -> dict[str, Any]:
@@ -229,7 +241,8 @@ def _run_policy(job: ProgramJob) -> dict[str, Any]:
 
 
 def _limits(job: ProgramJob) -> dict[str, Any]:
-    return {"activeDeadlineSeconds": job.time_limit_s} if job.time_limit_s else {}
+    retries = {"backoffLimit": job.retries} if job.retries is not None else {}
+    return {**retries, **({"activeDeadlineSeconds": job.time_limit_s} if job.time_limit_s else {})}
 
 
 def _processes(job: ProgramJob) -> int:

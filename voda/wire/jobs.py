@@ -95,6 +95,11 @@ class JobView(View, frozen=True, kw_only=True):
         JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")
     ] = ""
     interpreter: Annotated[str, Meta(description="The Python that it was submitted with; empty: not known.")] = ""
+    kept_script: Annotated[
+        str,
+        Meta(description="File that runs in place of its script, kept at the submit; empty: each start runs what is."),
+    ] = ""
+    continues: Annotated[str, Meta(description="Id of the ended job in whose folder it goes on; empty: none.")] = ""
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     is_restartable: Annotated[

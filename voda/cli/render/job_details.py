@@ -153,6 +153,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Changes", _changes(job)
     if has_ended(job):
         yield from _failures(job, at)
+    if job.phase is Phase.FAILED and context.folder is not None and not context.folder.deleted_at:
+        yield "Go on", f"voda rerun --continue {job.job_id}: from its folder, with the program as it is now"
     if context.replicas is not None:
         yield "Output", _output(job, context.replicas, context.folder, at)
     if context.folder is not None and not context.folder.deleted_at:
@@ -184,6 +186,10 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
     yield "Launcher", launcher(job)
     if job.interpreter:
         yield "Python", job.interpreter
+    if job.kept_script:
+        yield "Code", f"as it was submitted: {job.kept_script}"
+    if job.continues:
+        yield "Goes on", f"in the folder of {job.continues}"
     if job.user:
         yield "User", job.user
     others = [pool for pool in job.pools if pool != job.pool]

@@ -201,7 +201,7 @@ def forecast(job: JobView, at: datetime) -> str:
 
 def summary(job: JobView, at: datetime) -> str:
     """Return the job in one line."""
-    parts = [f"{job.job_id}: {state(job)}"]
+    parts = [f"{job.job_id}: {state(job, at)}"]
     if has_ended(job):
         parts[0] += f" after {short(waited_s(job, at) + ran_s(job, at))}"
     elif job.replicas or job.planned_replicas:

@@ -39,7 +39,7 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         **_devices(context, folder, record, index),
         **of_kind,
         **context.config.environment(run_spec.spec),
-        "VODA_JOB_DIR": str(folder.path),
+        "VODA_JOB_DIR": str(_own_folder(run_spec, folder)),
         POD_NAME: f"{run_spec.name}-{replica}",
     }
     argv, env = expand_program(program, base)
@@ -52,6 +52,7 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         folders=_folders(program, run_spec, folder),
         files=run_spec.env_files,
         account=account,
+        nice=run_spec.nice,
         grace_s=min(program.grace_s, settings.termination_grace_s),
         log_bytes=min(context.config.log_bytes, settings.output_bytes // output_count(run_spec, record)),
     )
@@ -98,7 +99,7 @@ def limits_of(state: JobState, run_spec: RunSpec, replica: str) -> Limits:
         devices = [] if index is None else [record.devices[index]]
         devices += [(record.share_device,)] if record.share is not None else []
     gpus = context.slots.minors(name for names in devices for name in names)
-    return replace(limits, pids=context.config.pids_limit, gpus=gpus)
+    return replace(limits, pids=context.config.pids_limit, gpus=gpus, nice=run_spec.nice)
 
 
 def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
@@ -126,4 +127,10 @@ def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, i
 def _folders(program: ReplicaProgram, run_spec: RunSpec, folder: JobFolder) -> list[Path]:
     """Return where a program begins: the manifest's folder if it is there, which its user finds out, else another."""
     named = [Path(program.working_dir)] if program.working_dir else []
-    return [*named, Path(run_spec.working_dir) if run_spec.working_dir else folder.path]
+    return [*named, Path(run_spec.working_dir) if run_spec.working_dir else _own_folder(run_spec, folder)]
+
+
+def _own_folder(run_spec: RunSpec, folder: JobFolder) -> Path:
+    """Return the folder that is the program's own: that of the job, or of the one in whose place it goes on."""
+    first = run_spec.spec.continues
+    return folder.path.with_name(first) if first else folder.path

@@ -13,10 +13,12 @@ from voda.kinds.launcher import starts_agents
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
+    DEFAULT_NICE,
     FailurePolicy,
     ReplicaProgram,
     env_files_annotation,
     failure_policy,
+    nice_annotation,
     program,
     working_dir_annotation,
 )
@@ -46,6 +48,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     script: str = ""
     """Word of the command in whose place `kept_script` runs, if there is one."""
     kept_script: str = ""
+    nice: int = DEFAULT_NICE
+    """How much its programs give way for CPUs, 0 to 19."""
     limits: Mapping[str, Limits] = {}
     """role -> what a replica may take."""
     env_files: Mapping[str, str] = {}
@@ -124,6 +128,7 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         env_files=env_files_annotation(job),
         script=(job.metadata.annotations or {}).get(SCRIPT, ""),
         kept_script=kept_script_of(spec.manifest),
+        nice=nice_annotation(job),
         limits=_limits(job),
     )
 

@@ -19,7 +19,7 @@ from voda.events import types as facts
 from voda.events.records import Data
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
-from voda.programs.program_manifest import interpreter_of
+from voda.programs.program_manifest import interpreter_of, kept_script_of
 from voda.projections.jobs.changes import (
     END_PHASES,
     JobPatch,
@@ -95,6 +95,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """What starts its processes, as the manifest says."""
     interpreter: str = ""
     """The Python that runs it, as the manifest says."""
+    kept_script: str = ""
+    """The file that runs in place of its script, as the manifest says; empty: none does."""
     resizes: int = 0
     """Changes from one planned size to another, each counted once all of its workers are there."""
     migrations: int = 0
@@ -306,14 +308,14 @@ def latest_metrics(before: Mapping[str, float], reported: Mapping[str, float]) -
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
-    interpreter = interpreter_of(spec.manifest)
     return JobRecord(
         job=job,
         submitted_position=position,
         revision=position,
         submitted_bytes=submitted_bytes(spec),
         launcher=_launcher(spec),
-        interpreter=interpreter,
+        interpreter=interpreter_of(spec.manifest),
+        kept_script=kept_script_of(spec.manifest),
     )
 
 
