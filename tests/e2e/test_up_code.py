@@ -70,13 +70,18 @@ def until(served: Served, job_id: str, wanted: str) -> None:
     wait_until(lambda: phase(served, job_id) == wanted, lambda: f"{job_id} is {wanted}")
 
 
+def until_printed(served: Served, folder: Path, job_id: str, text: str) -> None:
+    wait_until(lambda: text in voda(served, folder, "logs", job_id), lambda: f"{job_id} prints {text}")
+
+
 def test_program_that_is_changed_before_it_starts_again_runs_as_it_was_submitted(served: Served, folder: Path) -> None:
     first = ["--retries", "0", "--", "python3", "train.py"]
     voda(served, folder, "submit", "--name", "kept", *first)
     voda(served, folder, "submit", "--name", "live", "--live", *first)
     for job_id in ("kept", "live"):
-        wait_until(lambda job_id=job_id: "from 0" in voda(served, folder, "logs", job_id), lambda: "it has begun")
-        voda(served, folder, "halt", job_id, "--wait")
+        until_printed(served, folder, job_id, "from 0")
+        voda(served, folder, "halt", job_id)
+        until(served, job_id, "Waiting")
     (folder / "said.py").write_text("WORD, CODE = 'second', 0\n")
     (folder / "go").write_text("")
     for job_id in ("kept", "live"):

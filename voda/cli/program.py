@@ -3,7 +3,7 @@
 Rule: how the program will be started, and why, is said in one line before anything is sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -16,6 +16,7 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
+    from voda.programs.program import Program
 
 _MOST_GPUS: Final = 1_024
 _PROGRAM: Final = "voda.program"
@@ -153,38 +154,19 @@ def program_document(  # noqa: PLR0913 - each may be given
     """
     from voda import config
     from voda.cli.manifests import Document
-    from voda.cli.variables import files_of_variables, variables
+    from voda.cli.variables import variables
     from voda.manifests.odd_values import refuse_odd_values
-    from voda.programs.amounts import gpu_milli_of
     from voda.programs.deepspeed import REMOVED
     from voda.programs.kept_code import with_kept_code
     from voda.programs.launchers import is_python
-    from voda.programs.program import Program, start_of
+    from voda.programs.program import start_of
     from voda.programs.program_manifest import NVIDIA, program_manifest
 
     refuse_odd_values([*words, options.workdir])
     caller = config.environment()
     env = dict(variables(options.export or (), options.env_file or (), options.env or (), caller))
     start = start_of(
-        Program(
-            tuple(words),
-            name=name,
-            workers=options.workers,
-            deepspeed="" if options.deepspeed is None else str(options.deepspeed),
-            gpus_per_worker=1 if options.gpus is None else options.gpus,
-            gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
-            gpu_memory=options.gpu_memory,
-            memory=options.memory,
-            cpus=options.cpus,
-            retries=options.retries,
-            nice=options.nice,
-            env=env,
-            env_from_file=dict(files_of_variables(options.env_from_file or ())),
-            workdir=options.workdir,
-            time=options.time,
-            image=options.image,
-            launcher=options.launcher,
-        ),
+        _program(words, options, name, env),
         caller if runs_here and not options.image and "PATH" not in env else None,
     )
     job, not_kept = with_kept_code(start.job, config.code_folder()) if is_kept and runs_here else (start.job, "")
@@ -202,6 +184,33 @@ def program_document(  # noqa: PLR0913 - each may be given
         is_guessed=start.is_guessed,
         runs_with=start.runs_with if runs_here and not options.image else "",
         foreign=_foreign(word, start.runs_with) if is_foreign and is_python(start.runs_with) else "",
+    )
+
+
+def _program(words: Sequence[str], options: ProgramOptions, name: str, env: Mapping[str, str]) -> "Program":
+    """Return a program as its options say it; raises InvalidInput."""
+    from voda.cli.variables import files_of_variables
+    from voda.programs.amounts import gpu_milli_of
+    from voda.programs.program import Program
+
+    return Program(
+        tuple(words),
+        name=name,
+        workers=options.workers,
+        deepspeed="" if options.deepspeed is None else str(options.deepspeed),
+        gpus_per_worker=1 if options.gpus is None else options.gpus,
+        gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
+        gpu_memory=options.gpu_memory,
+        memory=options.memory,
+        cpus=options.cpus,
+        retries=options.retries,
+        nice=options.nice,
+        env=env,
+        env_from_file=dict(files_of_variables(options.env_from_file or ())),
+        workdir=options.workdir,
+        time=options.time,
+        image=options.image,
+        launcher=options.launcher,
     )
 
 
