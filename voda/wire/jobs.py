@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from voda.domain.dependency import Condition
-from voda.domain.job import Phase
+from voda.domain.job import MetricValue, Phase
 from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
 from voda.wire.base import Instant, UnknownReason, View, WarningView
@@ -28,8 +28,26 @@ class ProgressView(View, frozen=True, kw_only=True):
     epochs_done: float
     epochs: Annotated[int, Meta(description="0 = unknown.")]
     epoch_s: Annotated[float | None, Meta(description="Seconds of the last epoch it timed.")] = None
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
     reported_at: Instant | None = None
+
+
+class ReportView(View, frozen=True, kw_only=True):
+    """One report of a job's progress, as recorded."""
+
+    epochs_done: float
+    reported_at: Instant
+    workers: int
+    epoch_s: Annotated[
+        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
+    ] = None
+    metrics: Mapping[str, MetricValue] = {}
+
+
+class ReportList(View, frozen=True, kw_only=True):
+    """What a job reported, oldest first; the newest 1,000."""
+
+    items: tuple[ReportView, ...]
 
 
 class ForecastView(View, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.job import Job, JobSpec, MetricValue, Phase
 from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
@@ -105,7 +105,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """While it is live and had workers."""
     epoch_s: float | None = None
     """Seconds of the last epoch that it timed."""
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
     """The latest value of each, within the bounds of one report."""
     reported_at: float | None = None
     reports: ReportMarks = ReportMarks()
@@ -286,12 +286,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.resizes, self.migrations = totals.resizes, totals.migrations
 
 
-def metrics_bytes(metrics: Mapping[str, float]) -> int:
+def metrics_bytes(metrics: Mapping[str, object]) -> int:
     """Return the bytes of the names, in UTF-8, and of the values."""
     return sum(len(name.encode()) + _VALUE_BYTES for name in metrics)
 
 
-def latest_metrics(before: Mapping[str, float], reported: Mapping[str, float]) -> Mapping[str, float]:
+def latest_metrics(before: Mapping[str, MetricValue], reported: Mapping[str, MetricValue]) -> Mapping[str, MetricValue]:
     """Return the latest value of each metric within the bounds of one report: those reported last stay."""
     if not reported:
         return before
