@@ -287,6 +287,13 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
             return sorted({job.spec.priority for job in self.jobs.values() if not job.is_canceling}, reverse=True)
         return sorted({priority for priority, _, _ in self.groups.shapes}, reverse=True)
 
+    def gpus_of(self, replicas: Mapping[str, int]) -> Gpus:
+        """Return the GPUs of so many workers of these jobs."""
+        known = self.groups if self.groups is not None and self.groups.jobs is self.jobs else None
+        if known is not None and len(sizes := {gpus for _, gpus, *_ in known.shapes}) == 1:
+            return Gpus(sum(replicas.values()) * sizes.pop())
+        return total(size * self.jobs[job_id].spec.gpus_per_replica for job_id, size in replicas.items() if size)
+
     def free_gpus(self, placement: Placement) -> dict[str, Gpus]:
         """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""
         free = {name: node.usable_gpus for name, node in self.nodes.items()}

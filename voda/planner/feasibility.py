@@ -15,6 +15,7 @@ from voda.domain.plan import Placement
 from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
 from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
+from voda.placement.order import lacking
 
 Told = dict[tuple[int, int], Refused]
 """What is said of nodes to jobs that they refuse alike."""
@@ -72,9 +73,8 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
     """Return what the placement lacks of the allocation."""
     told: Told = {}
     reasons = {
-        job_id: no_room(view, job_id, size, placed, told)
-        for job_id, size in replicas.items()
-        if (placed := len(placement.get(job_id, ()))) < size
+        job_id: no_room(view, job_id, replicas[job_id], len(placement.get(job_id, ())), told)
+        for job_id in lacking(replicas, placement)
     }
     waiting = _no_easier_to_place(view, reasons.keys() - placement.keys(), placement)
     caps = {job_id: (len(placement[job_id]), why) for job_id, why in reasons.items() if job_id in placement}

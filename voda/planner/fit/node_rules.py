@@ -53,7 +53,8 @@ class _Yielding:
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         ways = Ways(view=view, replicas=replicas, may_shrink=self._may_shrink)
         placed = self._placer.place(view, replicas, now)
-        given = give_way(ways, placed)
+        if (given := give_way(ways, placed)) is placed:
+            return placed
         is_whole = all(len(given.get(job_id, ())) == count for job_id, count in replicas.items())
         spanning = (job_id for job_id, nodes in given.items() if len(set(nodes)) > 1 and nodes != placed.get(job_id))
         if not is_whole or not any(spanning):

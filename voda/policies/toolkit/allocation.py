@@ -6,7 +6,7 @@ steps of others. Every number in a reason is one the decision was made with.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
@@ -175,11 +175,9 @@ def explained(  # noqa: PLR0913 - what causes a reason
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
 
-    def reasons() -> Mapping[str, Reason]:
-        return {job.spec.job_id: reason(job.spec) for job in jobs}
-
-    def reason(spec: JobSpec) -> Reason:
-        gets, had = replicas[spec.job_id], len(had_nodes.get(spec.job_id, ()))
+    def reason(job_id: str) -> Reason:
+        spec = view.jobs[job_id].spec
+        gets, had = replicas[job_id], len(had_nodes.get(job_id, ()))
         if not gets:
             waits = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
             return waits if (cause := why_not(spec)) is None else replace(waits, why=(cause,))
@@ -189,24 +187,25 @@ def explained(  # noqa: PLR0913 - what causes a reason
         causes = () if cause is None else (cause,)
         return Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
 
-    return Allocation(replicas=replicas, reasons=_Reasons(replicas, reasons))
+    return Allocation(replicas=replicas, reasons=_Reasons(replicas, reason))
 
 
 class _Reasons(Mapping[str, Reason]):
-    """The reasons of these jobs, made when one is asked for: of a part of a plan nobody does."""
+    """The reasons of these jobs, each made when it is asked for: of most nobody does."""
 
-    def __init__(self, job_ids: Collection[str], make: Callable[[], Mapping[str, Reason]]) -> None:
-        self._job_ids, self._make = job_ids, make
-
-    @cached_property
-    def _all(self) -> Mapping[str, Reason]:
-        return self._make()
+    def __init__(self, job_ids: Collection[str], reason: Callable[[str], Reason]) -> None:
+        self._job_ids, self._reason = job_ids, reason
 
     def __getitem__(self, job_id: str) -> Reason:
-        return self._all[job_id]
+        if job_id not in self._job_ids:
+            raise KeyError(job_id)
+        return self._reason(job_id)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._job_ids
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(self._job_ids)
 
     def __len__(self) -> int:
         return len(self._job_ids)
