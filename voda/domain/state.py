@@ -144,8 +144,8 @@ class JobGroups(Struct, frozen=True, kw_only=True):
     jobs: Mapping[str, Job]
     special: Mapping[str, Job]
     """Those that are (`Job.is_special`)."""
-    shapes: Mapping[tuple[int, Gpus, int], int]
-    """(priority, GPUs of a worker, least workers) -> how many jobs that are not being canceled."""
+    shapes: Mapping[tuple[int, Gpus, int, bool], int]
+    """(priority, GPUs of a worker, least workers, whether these ask for more) -> jobs that are not being canceled."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, Job]) -> "JobGroups":
@@ -170,9 +170,66 @@ class JobGroups(Struct, frozen=True, kw_only=True):
 _is_canceling = attrgetter("is_canceling")
 
 
-def _shape(job: Job) -> tuple[int, Gpus, int]:
+def _shape(job: Job) -> tuple[int, Gpus, int, bool]:
     spec = job.spec
-    return spec.priority, spec.gpus_per_replica, spec.min_replicas
+    return spec.priority, spec.gpus_per_replica, spec.min_replicas, spec.needs is not None
+
+
+class NodeGroups(Struct, frozen=True, kw_only=True):
+    """Nodes by what decisions ask of all of them."""
+
+    nodes: Mapping[str, Node]
+    special: Mapping[str, Node]
+    """Those that are (`Node.is_special`)."""
+    capacity_gpus: Gpus
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, Node]) -> "NodeGroups":
+        """Return the groups of nodes."""
+        special = {name: node for name, node in nodes.items() if node.is_special}
+        return cls(nodes=nodes, special=special, capacity_gpus=total([node.usable_gpus for node in nodes.values()]))
+
+
+class PlannedRoom(Struct, frozen=True, kw_only=True):
+    """What the plan in force leaves of the nodes."""
+
+    jobs: Mapping[str, Job]
+    nodes: Mapping[str, Node]
+    placement: Placement
+    free: Mapping[str, Gpus]
+    """Node -> GPUs beside the planned workers of jobs that are not being canceled; below 0 where it has fewer, and of
+    nodes that have left."""
+    spanning: Mapping[str, None]
+    """Such jobs whose planned workers are on several nodes."""
+
+    @classmethod
+    def of(cls, jobs: Mapping[str, Job], nodes: Mapping[str, Node], placement: Placement) -> "PlannedRoom":
+        """Return the room, made anew."""
+        free = {name: node.usable_gpus for name, node in nodes.items()}
+        nobody = cls(jobs={}, nodes=nodes, placement={}, free=free, spanning={})
+        return nobody.following(jobs, nodes, placement, placement)
+
+    def following(
+        self, jobs: Mapping[str, Job], nodes: Mapping[str, Node], placement: Placement, changed: Iterable[str]
+    ) -> "PlannedRoom":
+        """Return the room where at most these jobs, or what is planned for them, changed; it costs what changed."""
+        free, spanning = copied(self.free), copied(self.spanning)
+        if nodes is not self.nodes:
+            for name in {*self.nodes, *nodes}:
+                if (old := self.nodes.get(name)) is not (new := nodes.get(name)):
+                    more = (new.usable_gpus if new else NO_GPUS) - (old.usable_gpus if old else NO_GPUS)
+                    free[name] = free.get(name, NO_GPUS) + more
+        for job_id in changed:
+            spanning.pop(job_id, None)
+            for of, planned, sign in ((self.jobs, self.placement, 1), (jobs, placement, -1)):
+                job, at = of.get(job_id), planned.get(job_id, ())
+                if job is None or job.is_canceling:
+                    continue
+                for name in at:
+                    free[name] = free.get(name, NO_GPUS) + sign * job.spec.gpus_per_replica
+                if sign < 0 and at and at.count(at[0]) < len(at):
+                    spanning[job_id] = None
+        return PlannedRoom(jobs=jobs, nodes=nodes, placement=placement, free=free, spanning=spanning)
 
 
 def copied(mapping: Mapping[str, T]) -> dict[str, T]:
@@ -228,6 +285,9 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node -> the account of its GPUs, of those with GPUs to share. A GPU that is shared is foreign in `nodes`."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
+    room: PlannedRoom | None = None
+    """Of this plan, these jobs and nodes, where it is known; that of others counts for nothing."""
+    nodes_known: NodeGroups | None = None
     groups: JobGroups | None = None
     """Of these jobs, where it is known; that of others counts for nothing."""
     capacity_limit_gpus: Gpus | None = None
@@ -238,7 +298,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         """GPUs that a plan may hand out."""
         if self.capacity_limit_gpus is not None:
             return self.capacity_limit_gpus
-        return total(node.usable_gpus for node in self.nodes.values())
+        return self.node_groups.capacity_gpus
 
     @cached_property
     def shared_gpus(self) -> Gpus:
@@ -257,6 +317,12 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     def is_mostly_silent(self) -> bool:
         """Whether more than half of the nodes are silent: then what they share, not the nodes, is believed ill."""
         return mostly_silent(self.silent_since, self.nodes)
+
+    @cached_property
+    def node_groups(self) -> NodeGroups:
+        """The nodes in their groups."""
+        known = self.nodes_known
+        return known if known is not None and known.nodes is self.nodes else NodeGroups.of(self.nodes)
 
     @cached_property
     def job_groups(self) -> JobGroups:
@@ -278,14 +344,25 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
             jobs.pop(job_id, None)
         is_few = len(changed) + len(gone) < len(self.jobs) / 2
         groups = self.job_groups.following(jobs, {*changed, *gone}) if is_few else None
-        return replace(self, jobs=jobs, groups=groups)
+        room = self.planned_room
+        if room is not None:
+            room = room.following(jobs, self.nodes, self.plan.placement, {*changed, *gone}) if is_few else None
+        return replace(self, jobs=jobs, groups=groups, room=room)
+
+    @property
+    def planned_room(self) -> PlannedRoom | None:
+        """What the plan leaves of the nodes, where that is known."""
+        room = self.room
+        if room is None or room.jobs is not self.jobs or room.nodes is not self.nodes:
+            return None
+        return room if room.placement is self.plan.placement else None
 
     @cached_property
     def priorities(self) -> Sequence[int]:
         """The different priorities of jobs that are not being canceled, highest first."""
         if self.groups is None or self.groups.jobs is not self.jobs:
             return sorted({job.spec.priority for job in self.jobs.values() if not job.is_canceling}, reverse=True)
-        return sorted({priority for priority, _, _ in self.groups.shapes}, reverse=True)
+        return sorted({priority for priority, *_ in self.groups.shapes}, reverse=True)
 
     def gpus_of(self, replicas: Mapping[str, int]) -> Gpus:
         """Return the GPUs of so many workers of these jobs."""

@@ -59,11 +59,11 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
 
 def _doubtful(view: ClusterState) -> Iterator[Job]:
     """Yield the jobs of which a policy may count wrong: workers of one GPU that fit any node it counts right."""
-    special, sizes = view.special_jobs, {gpus for _, gpus, _ in view.job_groups.shapes}
+    special, sizes = view.special_jobs, {gpus for _, gpus, *_ in view.job_groups.shapes}
     yield from (job for job in special.values() if job.spec.gpus_per_replica > 1 or job.refusals)
     for gpus in sizes if len(special) < len(view.jobs) else ():
         roomy = sum(node.usable_gpus >= gpus for node in view.nodes.values()) if gpus > 1 else 0
-        most = max(least for _, each, least in view.job_groups.shapes if each == gpus)
+        most = max(least for _, each, least, _ in view.job_groups.shapes if each == gpus)
         if gpus > 1 and roomy < most:
             others = (job for job_id, job in view.jobs.items() if job_id not in special)
             yield from (job for job in others if job.spec.gpus_per_replica == gpus and job.spec.min_replicas > roomy)

@@ -201,6 +201,7 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
 
 def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
     """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
+    pool.live_jobs.replanned((*fact.placed, *fact.released))
     for job_id in fact.released:
         pool.placed_at.pop(job_id, None)
         if (job := pool.jobs.get(job_id)) is not None:
