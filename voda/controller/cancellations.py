@@ -59,7 +59,7 @@ class Cancellations:
         return [job_id for job_id in unplanned if not jobs[job_id].workers]
 
 
-class LostRuns:
+class UnrestartableJobs:
     """Ends jobs that are not restartable and have lost their run, unless their cluster soon says how they ended."""
 
     def __init__(self, pool: str) -> None:
