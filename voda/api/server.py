@@ -50,9 +50,9 @@ def application(backend: Backend) -> web.Application:
 
 
 def operations(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of all modules, in the order of their files' names; none has the name of another."""
+    """Return the operations of all modules, in the order of their names; none is called as another."""
     found: dict[str, Operation] = {}
-    for resource in classes_in(routes):
+    for resource in classes_in(routes, nested=True):
         if issubclass(resource, Routes):
             made = resource(**{part: getattr(backend, part) for part in signature(resource).parameters})
             for operation in made.operations():

@@ -19,7 +19,7 @@ from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Resp
 from voda.api.presenters.jobs import ReportList, report_list
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.streams import StreamedResponse
+from voda.api.streams.response import StreamedResponse
 from voda.application.change_job import ProgressReport, report
 from voda.application.job_folders import FolderKeeper
 from voda.application.journal import Journal, JournalView
