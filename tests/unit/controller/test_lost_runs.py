@@ -2,6 +2,7 @@
 
 from tests.builders import Log, a_node, a_spec
 from voda.controller.cancellations import TOLD_S, UnrestartableJobs
+from voda.domain.reasons.holds import LostRun
 from voda.events.types import (
     AnyFact,
     JobFailed,
@@ -42,8 +43,7 @@ def test_job_that_has_lost_its_workers_fails_after_a_while() -> None:
     live, runs = folded(WorkerExited(job_id="a", workers=(0, 1), cause="evicted"), RELEASED)
     assert not runs.ends(live, 100.0)
     assert runs.due_at == 100.0 + TOLD_S
-    why = "it is not restartable, and has lost its workers (evicted)"
-    assert runs.ends(live, runs.due_at) == [(JobFailed(job_id="a", reason=why), "lost-run-a")]
+    assert runs.ends(live, runs.due_at) == [(JobFailed(job_id="a", reason=LostRun(cause="evicted")), "lost-run-a")]
 
 
 def test_job_that_is_still_planned_or_has_workers_is_waited_for() -> None:
