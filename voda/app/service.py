@@ -23,7 +23,6 @@ from voda.app import runtime
 from voda.app.clock_guard import ClockGuard, read_clock
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
-from voda.app.interpreters import refuse_unusable
 from voda.app.log_health import LogHealth
 from voda.app.machine import (
     Machine,
@@ -37,6 +36,7 @@ from voda.app.machine import (
 from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, load_solver, tune_garbage_collector
+from voda.app.usable_paths import refuse_unusable
 from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
