@@ -12,8 +12,9 @@ from operator import ne
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.groups import PlannedRoom, copied
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, PlannedRoom, copied
+from voda.domain.state import ClusterState
 from voda.placement.free_room import FreeRoom
 from voda.placement.order import anchor, by_size, per_node, shape
 from voda.placement.scarce import ScarceResources

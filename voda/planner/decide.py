@@ -7,11 +7,12 @@ GPUs are kept for a job that the nodes cannot hold now: the policy is asked agai
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
+from voda.domain.groups import copied
 from voda.domain.plan import FirstOf, Placement, Plan
 from voda.domain.reasons.holds import BegunOnce
 from voda.domain.reasons.nodes import Drained
 from voda.domain.reasons.outcomes import Keeps, Reason, Waits, also
-from voda.domain.state import ClusterState, copied
+from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.planner.allocation.priority import allocate, place
 from voda.planner.candidates import Candidates, Placed, candidates_of, without_launchers

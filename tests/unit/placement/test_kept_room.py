@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.gpus import Gpus
+from voda.domain.groups import PlannedRoom
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, PlannedRoom
+from voda.domain.state import ClusterState
 from voda.placement.partial_placement import carry_over
 from voda.placement.steady import Steady
 from voda.projections.cluster.live_jobs import LiveJobs

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus, total
+from voda.domain.groups import copied
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.reasons.outcomes import Keeps, Preempted, Reason, Resized, Starts, Waits
@@ -36,6 +37,13 @@ def requested(spec: JobSpec) -> int:
 def least(spec: JobSpec) -> int:
     """Return the fewest replicas the job can run on."""
     return spec.min_replicas
+
+
+def most_for_all(view: ClusterState) -> Shares | None:
+    """Return the most workers of every ready job, whatever the order; None: they need more GPUs, or it is not known."""
+    if (known := view.known_groups) is None or known.most_gpus > view.capacity_gpus:
+        return None
+    return Shares(Gpus(view.capacity_gpus - known.most_gpus), copied(known.most))
 
 
 def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
@@ -155,9 +163,8 @@ def as_requested(_spec: JobSpec) -> None:
     """Return no cause: the job gets what it requested."""
 
 
-def explained(  # noqa: PLR0913 - what causes a reason
+def explained(
     view: ClusterState,
-    jobs: Sequence[Job],
     shares: Shares,
     *,
     why: Callable[[JobSpec], PolicyCause | None],

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from voda.changed_keys import ChangedKeys
+from voda.domain.groups import JobGroups, NodeGroups, PlannedRoom
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
-from voda.domain.state import JobGroups, NodeGroups, PlannedRoom
 
 _ONE_CHANGE_COSTS: Final = 4
 """Looks at a job that did not change."""

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
 from voda.domain.gpus import Gpus
+from voda.domain.groups import copied
 from voda.domain.job import Job
 from voda.domain.node import Node, with_known_labels
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings, SettingsPatch, patched
-from voda.domain.state import UserService, copied, mostly_silent
+from voda.domain.state import UserService, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from voda.changed_keys import ChangedKeys, other_keys
+from voda.domain.groups import copied
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import Settings
-from voda.domain.state import ASSUMED, Belief, Estimate, copied
+from voda.domain.state import ASSUMED, Belief, Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
