@@ -90,11 +90,20 @@ async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
         raise WrongMediaType("this server reads no compressed body: send it without Content-Encoding")
     if request.content.is_eof():
         return await request.read()
+    body = bytearray()
     try:
         async with asyncio.timeout(limits.request_s):
-            return await request.read()
+            while piece := await request.content.readany():
+                body += piece
+                if len(body) > limits.body_bytes:
+                    raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(body))
+        return bytes(body)
     except TimeoutError as error:
         raise web.HTTPRequestTimeout from error
+    except ConnectionError as error:
+        # The connection keeps it, and with the frames of its traceback itself and what has come of the body, for long.
+        error.__traceback__ = None
+        raise ConnectionResetError("the connection was closed before the body had ended") from None
 
 
 async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -> S:

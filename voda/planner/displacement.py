@@ -25,7 +25,7 @@ def displaced_in_vain(view: ClusterState) -> dict[str, RoomInVain]:
     """Return the jobs for which others left GPUs in vain, and why it was in vain."""
     return {
         job_id: RoomInVain(node=vain.node, why=vain.why)
-        for job_id, job in view.jobs.items()
+        for job_id, job in view.special_jobs.items()
         if (vain := job.displaced_in_vain) is not None and not job.is_canceling and not _may_try(view, job, vain)
     }
 

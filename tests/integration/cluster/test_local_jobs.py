@@ -487,6 +487,21 @@ for _ in range(40):
         await until(lambda: 0 < len(ground.log()) <= 100_100 and "output before this was dropped" in ground.log())
 
 
+async def test_room_that_a_program_sets_aside_behind_its_output_is_taken_back(tmp_path: Path) -> None:
+    prog = """
+import ctypes
+print("begun", flush=True)
+print(ctypes.CDLL(None).fallocate(1, 1, ctypes.c_long(0), ctypes.c_long(40 << 20)), flush=True)
+"""
+    async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
+        job = an_mpi_job("a", "", argv=("/bin/sh", "-c", f"{sys.executable} -c '{prog}'; {FOREVER}"))
+        await ground.start(job)
+        await ground.until_logged("begun\n0\n")
+        log = ground.folder / "a" / "logs" / "launcher.log"
+        await until(lambda: log.stat().st_blocks * 512 <= 200_000)
+        assert ground.log().endswith("begun\n0\n")
+
+
 async def test_outputs_of_a_job_share_what_it_may_print_evenly(tmp_path: Path) -> None:
     async with a_ground(tmp_path, settings={"settings": lambda: Settings(output_bytes=400_000)}) as ground:
         job = a_torch_job("a", "head -c 900000 /dev/zero | tr '\\0' x; sleep 60", max_replicas=4)

@@ -23,6 +23,7 @@ from voda.events.message_pack import append, append_structs
 from voda.projections.base import Projection, considered
 from voda.projections.cluster import pool_changes
 from voda.projections.cluster.dependencies import Dependencies, LiveArray
+from voda.projections.cluster.displacements import displacing
 from voda.projections.cluster.pool_changes import LivePool
 from voda.projections.cluster.shares import ShareAccounts
 from voda.projections.jobs.changes import END_PHASES, JobPatch, changed_job, new_job, refused_job, replanned_job
@@ -88,29 +89,31 @@ class LiveCluster(Projection):
     def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
         """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
         live_pool = self.pool(pool)
+        groups = live_pool.live_jobs.groups()
         return ClusterState(
             pool=pool,
             position=self.position,
-            jobs=dict(live_pool.jobs),
+            jobs=groups.jobs,
             nodes=self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
             plan=live_pool.plan,
-            opened=dict(live_pool.opened),
+            opened=live_pool.opened.copy(),
             estimates=estimates or {},
             settings=live_pool.settings,
-            service=dict(live_pool.service),
+            service=live_pool.service.copy(),
             surplus=live_pool.surplus.surplus,
-            outlived=dict(live_pool.outlived),
-            silent_since=dict(live_pool.silent_since),
-            placed_at=dict(live_pool.placed_at),
-            freed_at=dict(live_pool.freed_at),
-            reclaimed_at=dict(live_pool.reclaimed_at),
+            outlived=live_pool.outlived.copy(),
+            silent_since=live_pool.silent_since.copy(),
+            placed_at=live_pool.placed_at.copy(),
+            freed_at=live_pool.freed_at.copy(),
+            reclaimed_at=live_pool.reclaimed_at.copy(),
             led_at=live_pool.led_at,
-            drains=dict(live_pool.drains),
+            drains=live_pool.drains.copy(),
             cells=self.cells(pool),
             shares=self.shares.accounts(live_pool.nodes),
             cells_revision=live_pool.cells_revision,
-            gangs=dict(live_pool.gangs),
+            gangs=live_pool.gangs.copy(),
             gangs_version=live_pool.gangs_version,
+            groups=groups,
         )
 
     def cells(self, pool: str) -> CellsSpec | None:
@@ -141,9 +144,8 @@ class LiveCluster(Projection):
         self._dependencies = Dependencies(self._pool_of.__contains__)
         self._dependencies.load(dependencies)
         self.shares.load(shares)
-        self._unsatisfiable = {}
+        self._unsatisfiable, self._refused_by = {}, {}
         self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
-        self._refused_by = {}
         for pool in self._pools.values():
             for job_id, job in pool.jobs.items():
                 _index(self, job_id, job.refusals)
@@ -192,7 +194,8 @@ def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> Non
 def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
         live.changed_pools.add(pool.plan.pool)
-        job = pool.jobs.pop(fact.job_id)
+        job = pool.jobs[fact.job_id]
+        del pool.jobs[fact.job_id]
         _unindex(live, job)
         live._unsatisfiable.get(pool.plan.pool, {}).pop(fact.job_id, None)
         for waiting in live._dependencies.end(job, END_PHASES[type(fact)]):
@@ -242,10 +245,6 @@ def _job_changed(live: LiveCluster, fact: JobPatch, event: Event) -> None:
                 pool_changes.note_held(pool, job, changed.workers, fact.workers, event.recorded_at)
                 pool_changes.note_surplus(pool, changed, event.recorded_at)
     elif (ended_in := live._outlived_in.get(fact.job_id)) is not None:
-        if isinstance(fact, facts.WorkerExited):
-            pool_changes.note_freed(
-                ended_in.freed_at, ended_in.nodes, ended_in.outlived[fact.job_id], fact, event.recorded_at
-            )
         if not pool_changes.change_outlived(ended_in, fact, event.recorded_at):
             del live._outlived_in[fact.job_id]
         live.changed_pools.add(ended_in.plan.pool)
@@ -326,7 +325,7 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
     pool_changes.note_placed(pool, fact, event.recorded_at)
-    displaced_by = pool_changes.displacing(pool.plan.placement, fact, pool.jobs)
+    displaced_by = displacing(pool.plan.placement, fact, pool.jobs)
     pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
     for job_id in considered(fact, pool.undecided):
         del pool.undecided[job_id]

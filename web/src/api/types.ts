@@ -60,6 +60,69 @@ export interface PoolView {
   settings: { policy: string; placer: string };
 }
 
+export interface ServiceView {
+  version: string;
+  pools: string[];
+  position: number;
+  policies: string[];
+  placers: string[];
+}
+
+export interface RunFiguresView {
+  avg_jct_s: number;
+  p50_jct_s: number;
+  p90_jct_s: number;
+  makespan_s: number;
+  avg_queueing_s: number;
+  restarts_per_job: number;
+  /** 0 to 1. */
+  utilisation: number;
+}
+
+export interface JobShiftView {
+  job_id: string;
+  recorded_jct_s: number;
+  resimulated_jct_s: number;
+  what_if_jct_s: number;
+}
+
+export interface SeriesView {
+  since: Instant;
+  until: Instant;
+  gpus_in_use: number[];
+  capacity: number[];
+  running: number[];
+  waiting: number[];
+}
+
+export interface ComparisonView {
+  policy: string;
+  placer: string;
+  jobs: number;
+  left_out: number;
+  recorded: RunFiguresView;
+  resimulated: RunFiguresView;
+  what_if: RunFiguresView;
+  winners: JobShiftView[];
+  losers: JobShiftView[];
+}
+
+export interface WhatIfView {
+  what_if_id: string;
+  position: number;
+  pool: string;
+  policy: string;
+  placer: string;
+  fair_share: string;
+  state: "waiting" | "running" | "done" | "failed";
+  progress: number;
+  step: string;
+  error: string;
+  comparison: ComparisonView | null;
+  recorded: SeriesView | null;
+  what_if: SeriesView | null;
+}
+
 export interface ForecastView {
   position: number | null;
   starts_at: Instant | null;

@@ -1,6 +1,6 @@
 // What a job's plots show, as columns. Pure.
 
-import type { DecisionView, ReportView } from "../api/types.ts";
+import type { DecisionView, ReportView, SeriesView } from "../api/types.ts";
 
 export interface Series {
   name: string;
@@ -42,4 +42,12 @@ function column(name: string, reports: readonly ReportView[], value: (report: Re
     // uPlot wants times that rise.
     .filter((row, index, all) => index === 0 || row.time > (all[index - 1]?.time ?? 0));
   return { name, times: rows.map((row) => row.time), values: rows.map((row) => row.value), isStepped: false };
+}
+
+/** Return a level of two runs over the same stretches of time: times in seconds, then both. */
+export function pairedSeries(one: SeriesView, other: SeriesView, level: "gpus_in_use" | "waiting"): [number[], number[], number[]] {
+  const [since, until] = [Date.parse(one.since) / 1000, Date.parse(one.until) / 1000];
+  const values = one[level];
+  const step = (until - since) / Math.max(1, values.length);
+  return [values.map((_value, index) => since + (index + 0.5) * step), values, other[level]];
 }

@@ -32,6 +32,8 @@ export interface Model {
   windowS: number;
   job: string;
   node: string;
+  /** Whether another policy is tried beside what is chosen. */
+  whatIf: boolean;
   filter: string;
   /** A sentence about what went wrong; empty: nothing. */
   notice: string;
@@ -53,6 +55,7 @@ export const FIRST: Model = {
   windowS: 0,
   job: "",
   node: "",
+  whatIf: false,
   filter: "",
   notice: "",
 };
@@ -69,7 +72,7 @@ export type Action =
   | { type: "connection"; connection: Partial<Connection> }
   | { type: "timeline"; timeline: TimelineView }
   | { type: "window"; windowS: number }
-  | { type: "select"; job?: string; node?: string }
+  | { type: "select"; job?: string; node?: string; whatIf?: boolean }
   | { type: "filter"; text: string }
   | { type: "notice"; message: string };
 
@@ -99,7 +102,7 @@ export function reduce(model: Model, action: Action): Model {
     case "window":
       return { ...model, windowS: action.windowS };
     case "select":
-      return { ...model, job: action.job ?? "", node: action.node ?? "" };
+      return { ...model, job: action.job ?? "", node: action.node ?? "", whatIf: action.whatIf ?? false };
     case "filter":
       return { ...model, filter: action.text };
     case "notice":

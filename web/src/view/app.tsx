@@ -12,6 +12,7 @@ import { Login } from "./login.tsx";
 import { NodePanel } from "./panel.tsx";
 import { Summary } from "./summary.tsx";
 import { Timebar } from "./timebar.tsx";
+import { WhatIfPanel } from "./what_if.tsx";
 
 export function App() {
   const access = useModel((model) => model.access);
@@ -29,6 +30,7 @@ function Cluster() {
   const frame = useModel((model) => model.frame);
   const job = useModel((model) => model.job);
   const node = useModel((model) => model.node);
+  const whatIf = useModel((model) => model.whatIf);
   useKeys();
   if (!frame) {
     return (
@@ -39,7 +41,7 @@ function Cluster() {
   }
   return (
     <>
-      <main class={job || node ? "with-panel" : ""}>
+      <main class={job || node || whatIf ? "with-panel" : ""}>
         <Summary frame={frame} />
         <section class="nodes" aria-label="Nodes">
           {frame.jobs.size === 0 && <Empty frame={frame} />}
@@ -49,6 +51,7 @@ function Cluster() {
           <Lists frame={frame} />
           {job && <JobPanel key={`job ${job}`} jobId={job} frame={frame} />}
           {!job && node && <NodePanel key={`node ${node}`} name={node} frame={frame} />}
+          {whatIf && <WhatIfPanel frame={frame} />}
         </div>
       </main>
       <Timebar />

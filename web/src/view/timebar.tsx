@@ -74,6 +74,14 @@ function Controls() {
         <span class="waits">jobs waiting</span>
         <span class="fails">failures</span>
       </span>
+      <button
+        type="button"
+        class="quiet"
+        title="What would another policy have done from this moment on?"
+        onClick={() => store.dispatch({ type: "select", whatIf: true })}
+      >
+        What if …
+      </button>
       <label class="window">
         <span class="hidden">Part of the log that the strip shows</span>
         <select value={windowS} onChange={(event) => setWindow(Number(event.currentTarget.value))}>

@@ -1,13 +1,12 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
 Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input:
-nothing that a user chose is in its own environment, as LD_PRELOAD would be. It needs the standard library alone: it
-starts in milliseconds, and no later voda can break it. Rules: it holds the exclusive lock on FOLDER/lock for its life,
-and starts nothing unless FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into
-blocks reserved at the start (a full disk loses no exit), kills what is left, and only then exits. The program may write
-FOLDER too: only regular files are opened there, and the output is cut without its path, by standard output: what the
-program prints to is standard error here. SIGTERM: the same to the ranks of MPI first, then to the program's group;
-after GRACE_S, or on KILL, SIGKILL to every descendant.
+nothing that a user chose is in its own environment. It needs the standard library alone: it starts in milliseconds, and
+no later voda can break it. Rules: it holds the exclusive lock on FOLDER/lock for its life, and starts nothing unless
+FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into blocks reserved at the start,
+kills what is left, and only then exits. The program may write FOLDER too: only regular files are opened there, and the
+output is cut by standard output: what the program prints to is standard error here. SIGTERM: the same to the ranks of
+MPI first, then to the program's group; after GRACE_S, or on KILL, SIGKILL to every descendant.
 """
 
 import ctypes
@@ -22,19 +21,18 @@ import sys
 import time
 from contextlib import suppress
 
-NOT_MINE = 75  # exit status of a shim that found another at work, or its run taken back: it started nothing
-CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
-PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 29, 36, 38
-KEYCTL, JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1  # a system call that the C library does not have
-TIMER_SLACK_NS, MOST_DESCRIPTORS = 50_000, 1 << 20  # the first is the kernel's own
+NOT_MINE, CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 75, 74, 127, 126  # the first: another is at work, or no run granted
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, JOIN_SESSION_KEYRING = 1, 36, 38, 1
+# What prctl sets and programs inherit: securebits, timer slack (ns), bad memory, no huge pages, flushing, merging.
+OF_KERNEL, MOST_DESCRIPTORS = ((28, 0), (29, 50_000), (33, 0), (41, 0), (57, 0), (67, 0)), 1 << 20
+KEYCTL, IOPRIO_SET, SET_MEMPOLICY = {"x86_64": (250, 251, 238), "aarch64": (219, 30, 237)}.get(os.uname()[4], (-1,) * 3)
 OOM_SCORE, CLEAR_TRIES = "500", 250  # programs are killed before voda and shims; of removing a group, 0.02 s apart
 START_S = 60.0  # in which a program has begun, or is killed: its working directory may hang, or its user stop it
 PROBLEM_BYTES, SECRET_BYTES = 4096, 64 << 10  # most that is said, which a pipe takes at once; of a variable's file
-RESERVED_BYTES, LINE_BYTES = 2048, 4096
 OUTPUT, KEPT_BYTES = 1, 1 << 20  # its descriptor, for reading and appending; what stays of one that is too long
+RESERVED_BYTES, LINE_BYTES = 2048, 4096
 INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
-SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S, SIGNAL_LAG_S = 0.05, 1.0, 0.05  # between looks; how late a shutdown's SIGTERM is
 RANK, TELL_RANK = "voda-rank", signal.SIGRTMIN + 7  # name and signal of a process before a rank, see rsh_agent.py
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD, KILL := signal.SIGUSR2})  # the last one: no grace is left
 
@@ -58,7 +56,7 @@ def main(words: list[str]) -> int:
     began = int(stat_of(os.getpid())[19])  # in ticks since boot: with the pid it names a process for good
     note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{os.fstat(OUTPUT).st_size}}}\n'
     try:
-        reserve(folder)
+        write_durably(open_new(os.path.join(folder, "exit.tmp")), b" " * RESERVED_BYTES)  # what the exit will need
         replace(folder, "process.json", note.encode())
     except OSError as error:
         return cannot_write(folder, error)
@@ -130,8 +128,10 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
         for group in program["cgroups"]:
             with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
                 file.write("0")
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(OOM_SCORE)
+        names, values = ("oom_score_adj", "coredump_filter", "loginuid"), (OOM_SCORE, "0x33", *program["user"][:1])
+        for name, value in zip(names, values, strict=False):  # the last one: whom the kernel's audit names
+            with suppress(OSError), open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(value)
         if program["user"]:
             change_user(program["limits"], *map(int, program["user"]))
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # which the kernel forgets when a process changes its user
@@ -175,17 +175,21 @@ def change_user(limits: list[str], uid: int, gid: int, *groups: int) -> None:
     """Become another user for good, who has nothing of the one before: rights, keys, limits, a place before others."""
     for number, soft, hard in (map(int, limit.split(":")) for limit in limits):
         resource.setrlimit(number, (soft, hard))
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
-    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS)
+    os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
+    for option, value in OF_KERNEL:
+        prctl(option, value)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(IOPRIO_SET, 1, 0, 0)
+    libc.syscall(SET_MEMPOLICY, 0, None, 0)
+    libc.personality(0)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
+    libc.capset(struct.pack("<Ii", 0x20080522, 0), bytes(24))  # those that could be inherited stay with the user
     os.umask(0o077)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.syscall(KEYCTL.get(os.uname().machine, -1), JOIN_SESSION_KEYRING, None) < 0
-    if failed and (number := ctypes.get_errno()) not in (errno.ENOSYS, errno.EPERM):  # no keys here, for nobody
-        raise OSError(number, f"no session keyring of its own ({os.strerror(number)})")
+    if libc.syscall(KEYCTL, JOIN_SESSION_KEYRING, None) < 0 and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+        raise OSError(ctypes.get_errno(), f"no session keyring of its own ({os.strerror(ctypes.get_errno())})")
 
 
 def clear(group: str) -> None:
@@ -244,9 +248,9 @@ def reason_of(error: Exception) -> str:
 def trim(folder: str, most: int, noted: list[float]) -> int:
     """Cut an output that outgrew a size to its end, where its writers go on, and return its size; note when it grew."""
     with suppress(OSError):
-        size = os.fstat(OUTPUT).st_size
-        if size > most:
-            kept = min(KEPT_BYTES, most // 2)
+        size, reserved = (status := os.fstat(OUTPUT)).st_size, 512 * status.st_blocks
+        if size > most or reserved > 2 * most + KEPT_BYTES:  # file systems set aside as much again, programs any amount
+            kept = min(KEPT_BYTES, most // 2, size)
             end = os.pread(OUTPUT, kept, size - kept)
             os.ftruncate(OUTPUT, 0)
             os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
@@ -269,7 +273,6 @@ def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) 
         if problem is None and (problem := told_problem(problems)) is not None and not was_told:
             kill_at = float("inf")
         if ended is not None:
-            # A machine that shuts down signals all processes at once, and the program may have got it first.
             was_told = was_told or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
             return ended, was_told, problem or ""
         before, size = size, trim(folder, log_bytes, noted)
@@ -335,10 +338,10 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def reserve(folder: str) -> None:
-    """Reserve the blocks that the exit will need."""
-    with open(open_new(os.path.join(folder, "exit.tmp")), "wb") as file:
-        file.write(b" " * RESERVED_BYTES)
+def write_durably(opened: int, content: bytes) -> None:
+    """Write to the beginning of an open file, close it, and return once what was written outlives a crash."""
+    with open(opened, "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -346,10 +349,7 @@ def reserve(folder: str) -> None:
 def write_exit(folder: str, text: str) -> None:
     """Write the exit into the reserved blocks and put it into its place, durably."""
     path = os.path.join(folder, "exit.tmp")
-    with open(open_regular(path, os.O_RDWR), "r+b") as file:
-        file.write(text.encode()[: RESERVED_BYTES - 1].ljust(RESERVED_BYTES - 1) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    write_durably(open_regular(path, os.O_RDWR), text.encode()[: RESERVED_BYTES - 1].ljust(RESERVED_BYTES - 1) + b"\n")
     os.rename(path, os.path.join(folder, "exit.json"))
     os.fsync(os.open(folder, os.O_RDONLY))
 
