@@ -9,7 +9,8 @@ for by the next round; every look at the disk is in a thread.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -21,7 +22,7 @@ from voda.clock import Clock
 from voda.cluster.folder_emptying import FolderEmptying
 from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
-from voda.concurrency import log_unexpected
+from voda.concurrency import log_unexpected, within
 from voda.domain.errors import ActionRefused, LogArchived, VodaError, WrongState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobFolderDeleted, JobSubmitted
@@ -107,9 +108,7 @@ class FolderKeeper:
             with log_unexpected("keeping", "the folders of ended jobs"):
                 if not await self.keep():
                     continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._intervals.every_s):
-                    await self._wake.wait()
+            await within(self._intervals.every_s, self._wake.wait())
 
     async def keep(self) -> bool:
         """Delete what exceeds the settings of its pool, and what an earlier round left; False: there is more to do."""
@@ -150,10 +149,13 @@ class FolderKeeper:
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
-        found = []
+        found, later = [], _later_runs(self._view.job_registry.jobs().values())
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
-            if (ended := await self._ended_job(job_id)) is not None and not await self._is_in_use(job_id):
-                found.append(await self._measured(ended, is_awaited=False))
+            ended = await self._ended_job(job_id)
+            if ended is None or later.get(job_id) == math.inf or await self._is_in_use(job_id):
+                continue
+            ended = structs.replace(ended, finished_at=max(ended.finished_at, later.get(job_id, 0.0)))
+            found.append(await self._measured(ended, is_awaited=False))
         return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
 
     async def deletion(self, job_id: str) -> FolderDeletion | None:
@@ -188,6 +190,8 @@ class FolderKeeper:
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
+        if _later_runs(self._view.job_registry.jobs().values()).get(job_id) == math.inf:
+            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
         folder = await self._measured(ended, is_awaited=True)
@@ -276,6 +280,17 @@ class FolderKeeper:
         if spec is None or ended_at is None:
             return None
         return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
+
+
+def _later_runs(records: Iterable[JobRecord]) -> Mapping[str, float]:
+    """Return the jobs in whose folders later runs go on -> when the last of these has ended; infinity: not yet."""
+    found: dict[str, float] = {}
+    for record in records:
+        if first := record.spec.continues:
+            is_over = record.finished_at is not None and not record.job.workers
+            ended_at = record.finished_at if record.finished_at is not None and is_over else math.inf
+            found[first] = max(found.get(first, 0.0), ended_at)
+    return found
 
 
 def _of_record(record: JobRecord) -> EndedFolder | None:

@@ -5,10 +5,10 @@ Rule: the JSON is a cache: an entry never outlives a newer revision of the job o
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from voda.api.presenters.queue_places import QueuePlaces
 from voda.application.journal import JournalView
@@ -16,9 +16,9 @@ from voda.domain.job import JobSpec
 from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.jobs.record import JobRecord
-from voda.projections.jobs.record_text import explanation_text
+from voda.projections.jobs.record_text import explanation_text, last_failure_text
 from voda.timetravel.job_reports import RecordedReport
-from voda.wire.base import Instant, View, instant, view_of
+from voda.wire.base import instant, view_of
 from voda.wire.jobs import (
     ArrayTaskView,
     ArrayView,
@@ -27,28 +27,12 @@ from voda.wire.jobs import (
     GpuShareView,
     JobView,
     ProgressView,
+    ReportList,
+    ReportView,
     WorkerView,
 )
 
 _NO_FORECAST = ForecastView()
-
-
-class ReportView(View, frozen=True, kw_only=True):
-    """One report of a job's progress, as recorded."""
-
-    epochs_done: float
-    reported_at: Instant
-    workers: int
-    epoch_s: Annotated[
-        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
-    ] = None
-    metrics: Mapping[str, float] = {}
-
-
-class ReportList(View, frozen=True, kw_only=True):
-    """What a job reported, oldest first; the newest 1,000."""
-
-    items: tuple[ReportView, ...]
 
 
 def job_of(
@@ -72,6 +56,7 @@ def job_of(
         planned_replicas=len(record.planned),
         reason=record.present_reason,
         message=explanation_text(record),
+        last_failure=last_failure_text(record),
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         started_at=job.first_started_at,
         gpu_s=job.attained_service_gpu_s,
