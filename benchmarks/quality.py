@@ -1,8 +1,9 @@
 """`python -m benchmarks quality`: how well policies schedule public workloads, against the best of the other policies.
 
 Rules: every run of a workload has the same jobs, cluster and seed; figures of a family of workloads (`pollux`,
-`pollux-2x`) are means over its workloads, the worst rho is the largest. Without options: the new policy and the others,
-on five Pollux workloads of each load, which takes about ten minutes on one core.
+`pollux-2x`) are means over its workloads, the worst rho is the largest; options vary all workloads alike. Without
+options: the new policy and the others, on five Pollux workloads of each load, which takes about ten minutes on one
+core.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.variations import Variation, varied
 from voda.domain.errors import VodaError
 from voda.policies import POLICIES
 from voda.simulator.compare import ComparedRun, compare, contestants
@@ -78,9 +80,10 @@ def summarise(results: Sequence[RunResult]) -> Sequence[Figures]:
     ]
 
 
-def table(figures: Sequence[Figures]) -> Table:
+def table(figures: Sequence[Figures], variation: str = "") -> Table:
     """Return the figures for people; the ratio is to the best of the other policies."""
-    shown = Table(title="mean completion times, fairness and restarts", title_justify="left", pad_edge=False)
+    title = "mean completion times, fairness and restarts" + (f"; {variation}" if variation else "")
+    shown = Table(title=title, title_justify="left", pad_edge=False)
     for head in _NAMES:
         shown.add_column(head)
     for head in _HEADS:
@@ -105,12 +108,12 @@ def _cells(each: Figures) -> tuple[str, ...]:
 
 
 async def measured(
-    workloads: Sequence[str], runs: Sequence[ComparedRun], *, data: Path | None, seed: int
+    workloads: Sequence[str], runs: Sequence[ComparedRun], variation: Variation, *, data: Path | None, seed: int
 ) -> Sequence[RunResult]:
     """Run all workloads once for each policy and placer, and tell standard error how far it is."""
     results: list[RunResult] = []
     for number, name in enumerate(workloads, start=1):
-        workload = load_workload(name, data=data, seed=seed)
+        workload = varied(load_workload(name, data=data, seed=seed), variation, seed)
         for run in runs:
             print(f"{number} of {len(workloads)}: {name}, {run.title}, {run.placer} ...", file=sys.stderr, flush=True)
             (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
@@ -126,13 +129,24 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("-w", "--workload", action="append", help="repeatable; five of each load of Pollux by default")
     parser.add_argument("-p", "--policy", action="append", help="repeatable, NAME[:PARAMETER=VALUE,...]; default: all")
     parser.add_argument("--placer", action="append", help="repeatable; default: packed")
+    parser.add_argument("--lengths-unknown", action="store_true", help="jobs do not declare their epochs")
+    parser.add_argument("--sigma", type=float, default=0.0, help="epochs are drawn, lognormal around the workload's")
+    parser.add_argument("--without-categories", action="store_true", help="every job is the only one of its kind")
+    parser.add_argument("--powers-of-two", action="store_true", help="jobs run at 1, 2, 4, 8, ... replicas alone")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     given = parser.parse_args(arguments)
+    variation = Variation(
+        sigma=given.sigma,
+        lengths_unknown=given.lengths_unknown,
+        without_categories=given.without_categories,
+        powers_of_two=given.powers_of_two,
+    )
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
-        results = asyncio.run(measured(given.workload or WORKLOADS, runs, data=given.data, seed=given.seed))
+        names = given.workload or WORKLOADS
+        results = asyncio.run(measured(names, runs, variation, data=given.data, seed=given.seed))
     except VodaError as error:
         sys.exit(str(error))
     figures = summarise(results)
@@ -140,4 +154,4 @@ def main(arguments: Sequence[str]) -> None:
         document: Mapping[str, object] = {"figures": figures, "runs": results}
         print(msgspec.json.format(msgspec.json.encode(document)).decode())
     else:
-        Console().print(table(figures))
+        Console().print(table(figures, variation.name))

@@ -2,8 +2,9 @@
 
 A step reads the log to its end, looks at each trigger that is due (`triggers`), and decides if any of them, or an
 event, was a cause. Rules: decide from the log alone; one writer decides (its epoch fences former leaders); a plan that
-interrupts jobs that run puts the next one off by `ratelimit_s`, any other by a tenth of it, and the first event after a
-quiet time is served at once. Meanwhile jobs start on what is free, a second after the decision before at the latest.
+interrupts jobs that run puts the next one off by `ratelimit_s`, any other, and any of a policy that weighs restarts
+itself, by a tenth of it, and the first event after a quiet time is served at once. Meanwhile jobs start on what is
+free, a second after the decision before at the latest.
 """
 
 import asyncio
@@ -34,13 +35,14 @@ from voda.placement import Placer
 from voda.planner.free_starts import start_on_free
 from voda.planner.plan_changes import interrupts
 from voda.planner.registries import Registries, redecide
-from voda.policies import Policy
+from voda.policies import Policy, weighs_restarts
 from voda.projections.live import Live
 
 NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially."""
 _LEAST_SHARE: Final = 0.1
-"""Of the rate limit: how long a decision that interrupts nobody puts off the next one, for bursts of events."""
+"""Of the rate limit: how long a decision that interrupts nobody, or weighs what that costs, puts off the next one, for
+bursts of events."""
 _START_PAUSE_S: Final = 1.0
 """The same, of the next one that only starts jobs."""
 
@@ -179,9 +181,13 @@ class Controller:
         """Return when to decide: once there is a cause, and it is not too early; infinite: there is none."""
         if not self._cause:
             return math.inf
-        now, limit_s = self._clock.now(), self.live.cluster.settings(self.pool).ratelimit_s
+        now, settings = self._clock.now(), self.live.cluster.settings(self.pool)
+        limit_s = settings.ratelimit_s
+        policy = self._registries.policy(settings, self.live.cluster.plan(self.pool))
         # The clock of a former leader may be ahead of this one: a plan of the future delays nothing.
-        pauses = (self._interrupted_at, limit_s), (self._decided_at, _LEAST_SHARE * limit_s)
+        pauses = [(self._decided_at, _LEAST_SHARE * limit_s)]
+        if not weighs_restarts(policy):
+            pauses.append((self._interrupted_at, limit_s))
         return max((at + pause_s for at, pause_s in pauses if at <= now), default=-math.inf)
 
     def _start_at(self) -> float:

@@ -212,10 +212,11 @@ def _policy(cause: PolicyCause) -> str:
         case Compacted(pending=pending):
             return f"compacted, while {counted(pending, 'job')} cannot start"
         case ByValue(per_gpu=per_gpu, next_per_gpu=other):
-            than = f", {other:,g} s with the next in line" if other else ""
-            return f"a GPU here saves all jobs together {per_gpu:,g} s a second{than}"
+            than = f", for the next in line {other:,.2f} h" if other else ""
+            return f"each GPU hour here ends all jobs together {per_gpu:,.2f} h sooner{than}"
         case LessValue(per_gpu=per_gpu, least_per_gpu=least):
-            return f"a GPU here would save all jobs together {per_gpu:,g} s a second, elsewhere {least:,g} s or more"
+            here = f"each GPU hour here would end all jobs together {per_gpu:,.2f} h sooner"
+            return f"{here}, elsewhere {least:,.2f} h or more"
         case BestSpeedup(speedup=speedup, gpus=gpus):
             return f"best total speedup {speedup:.2f} on {counted(gpus, 'GPU')}"
         case _:

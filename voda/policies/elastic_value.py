@@ -10,8 +10,8 @@ time it has had, and its category. The rule, at each decision:
 3. Value of work. A second of work less ends a job 1 / T(n) earlier and sets n / T(n) GPU seconds free, by which each
    job behind it in the line ends over the capacity C earlier. So it is worth v = min over n of (1 + q n) / T(n), with
    q = 1.5 (jobs behind + 1) / C. Who has waited counts more: v times stretch ^ `fairness`, the stretch being what the
-   job needs from its submission to its end over what it would need alone. It grows for as long as a job waits, so that
-   none waits for ever.
+   job needs from its submission to its end over what it would need on an equal share of the GPUs (about the rho of
+   finish-time fairness). It grows for as long as a job waits, so that none waits for ever.
 4. Hand out. Maximise the sum of v T(n) within C: each step of each job's concave hull, most value per GPU first, then
    what is left to whoever gains most. A size other than the present one counts only H / (H + cost of a restart) of its
    value, H being what the job will still take, 20 minutes at most; where it grows, as long as GPUs stay free of late.
@@ -24,7 +24,7 @@ Sizes are replicas, `gpus` those of a replica.
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -73,7 +73,7 @@ class ElasticValueParameters(Struct, frozen=True, kw_only=True):
     fairness: Annotated[
         float,
         Meta(ge=0, le=4, description="How much more a job counts that waits: by its stretch to this power; 0 = no."),
-    ] = 0.5
+    ] = 1.0
 
 
 class ElasticValue:
@@ -148,7 +148,7 @@ class _Offers(Struct, frozen=True, kw_only=True):
     """The same, as believed where it is unknown."""
     cost_s: Floats
     stretch: Floats
-    """>= 1."""
+    """>= 1; see the module."""
     prospects: Sequence[_Prospect]
 
 
@@ -156,7 +156,8 @@ def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
     node = max((each.usable_gpus for each in view.nodes.values()), default=1)
     unknown = [job for job in jobs if remaining_s(view, job) == math.inf]
     served = _most_served(view, jobs, now) if unknown else {}
-    rows = [_prospect(view, job, node, served, now) for job in jobs]
+    pool = _Pool(view, now, node, view.capacity_gpus / len(jobs), served)
+    rows = [_prospect(pool, job) for job in jobs]
     width = max(len(row.sizes) for row in rows)
 
     def table(of: Sequence[Sequence[float]]) -> Floats:
@@ -184,31 +185,42 @@ def _most_served(view: ClusterState, jobs: Sequence[Job], now: float) -> Mapping
     return most
 
 
-def _prospect(
-    view: ClusterState, job: Job, node: int, served: Mapping[tuple[str, str], float], now: float
-) -> _Prospect:
-    spec, curve, left_s = job.spec, speedup(view, job), remaining_s(view, job)
-    estimate = view.estimates.get(spec.job_id)
+class _Pool(NamedTuple):
+    """What is alike for all jobs: GPUs of the largest node and of an equal share, `_most_served`."""
+
+    view: ClusterState
+    now: float
+    node_gpus: int
+    share_gpus: float
+    most_served: Mapping[tuple[str, str], float]
+
+
+def _prospect(pool: _Pool, job: Job) -> _Prospect:
+    """Return what is believed of a job."""
+    view, now, spec = pool.view, pool.now, job.spec
+    curve, left_s, estimate = speedup(view, job), remaining_s(view, job), view.estimates.get(spec.job_id)
     had = min(len(view.plan.placement.get(spec.job_id, ())), spec.max_replicas)
     is_assumed = estimate is None or estimate.is_assumed
     most = min(spec.max_replicas, (_MOST_TIMES_UNMEASURED if is_assumed else _MOST_TIMES) * spec.requested)
-    per_node = max(1, node // max(1, spec.gpus_per_replica))
-    serial, asked = 0.0, max(curve[spec.requested], _LEAST_SPEED)
-    if is_assumed and spec.requested > 1 and asked == spec.requested:
+    per_node = max(1, pool.node_gpus // max(1, spec.gpus_per_replica))
+    serial = 0.0
+    if is_assumed and spec.requested > 1 and curve[spec.requested] == spec.requested:
         # Linear is what nobody knows better.
         serial = (1 / _ASSUMED_EFFICIENCY - 1) / (spec.requested - 1)
-        left_s, asked = left_s * _ASSUMED_EFFICIENCY, asked * _ASSUMED_EFFICIENCY
+        left_s *= _ASSUMED_EFFICIENCY
     expected_s = left_s
     if left_s == math.inf:
-        # As long as the one of its kind that has had most, and that as long again: in powers of two, for otherwise
-        # two such jobs would take turns.
-        most_served = served[kind_of(view, job)]
+        # As long as the one of its kind that has had most, and that as long again: in powers of two, so that two such
+        # jobs do not take turns.
+        most_served = pool.most_served[kind_of(view, job)]
         expected_s = most_served - max(0.0, job.service_by(now)) + 2.0 ** math.floor(math.log2(most_served))
     cost_s = view.settings.resize_cost_s
     if estimate is not None:
         cost_s = min(estimate.resize_cost_s, _MOST_COST * cost_s)
     ran_s = max(0.0, job.running_by(now))
-    stretch = 1 + max(0.0, now - job.submitted_at - ran_s) / (ran_s + max(expected_s / asked, _LEAST_S))
+    fair = min(max(spec.min_replicas, int(pool.share_gpus / max(1, spec.gpus_per_replica))), spec.max_replicas)
+    fair_speed = max(curve[fair], _LEAST_SPEED) if not serial else fair / (1 + serial * (fair - 1))
+    stretch = 1 + max(0.0, now - job.submitted_at - ran_s) / (ran_s + max(expected_s / fair_speed, _LEAST_S))
     return _Prospect(
         sizes=_sizes(spec.min_replicas, max(most, spec.min_replicas), per_node, had, spec.sizes),
         curve=curve,

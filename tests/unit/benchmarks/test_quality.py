@@ -5,7 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.quality import main, summarise
+from benchmarks.variations import Variation, varied
 from voda.simulator.metrics import RunResult
+from voda.simulator.workloads.catalogue import load_workload
 
 A_RUN = RunResult(
     workload="pollux/workload-1",
@@ -57,3 +59,26 @@ def test_quality_when_asked_for_json_prints_figures_and_runs(capsys: pytest.Capt
 def test_quality_when_a_policy_is_unknown_says_so() -> None:
     with pytest.raises(SystemExit, match="'nope' is not known"):
         main(["-p", "nope"])
+
+
+def test_variations_change_what_is_known_of_jobs_and_how_long_they_are() -> None:
+    workload = load_workload("voda-exp/run_1")
+    varied_all = varied(
+        workload,
+        Variation(sigma=0.6, lengths_unknown=True, without_categories=True, powers_of_two=True),
+        seed=0,
+    )
+    specs = [arrival.spec for arrival in varied_all.arrivals]
+    assert {spec.epochs for spec in specs} == {0}
+    assert len({spec.history_category for spec in specs}) == len(specs)
+    assert all(spec.sizes is not None and spec.max_replicas & (spec.max_replicas - 1) == 0 for spec in specs)
+    ratios = [
+        new.profile.epochs / old.profile.epochs for new, old in zip(varied_all.arrivals, workload.arrivals, strict=True)
+    ]
+    assert min(ratios) < 0.8 < 1.2 < max(ratios)
+    assert varied(workload, Variation(), seed=0) == workload
+
+
+def test_quality_when_sigma_is_no_spread_says_so() -> None:
+    with pytest.raises(SystemExit, match="sigma: expected a number from 0 to 3, got -1"):
+        main(["-w", "voda-exp/run_1", "--sigma", "-1"])

@@ -138,6 +138,22 @@ async def test_events_within_the_rate_limit_of_an_interruption_are_coalesced_int
     assert [plan.placed.keys() for plan in plan] == [{"a"}]
 
 
+async def test_plan_of_a_policy_that_weighs_restarts_puts_the_next_one_off_by_a_tenth_of_the_rate_limit(
+    stage: Stage,
+) -> None:
+    await stage.begin(policy="elastic-value")
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=2, requested_replicas=2)))
+    await stage.step_at(1100)
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    await stage.add(JobSubmitted(spec=a_spec("b", priority=1)))
+    await stage.step_at(1110)
+    assert stage.controller.live.cluster.plan("default").replicas == {"a": 1, "b": 1}
+    await stage.add(NodeJoined(node=a_node("n2", gpus=1)))
+    assert await stage.step_at(1111) == 1113
+    await stage.step_at(1113)
+    assert (await verify(stage.store)).difference is None
+
+
 async def test_job_that_fits_free_gpus_starts_within_the_rate_limit_as_requested_and_no_other_is_touched(
     stage: Stage,
 ) -> None:

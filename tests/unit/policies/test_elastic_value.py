@@ -97,11 +97,11 @@ def test_reasons_say_what_a_gpu_is_worth_here_and_elsewhere() -> None:
     view = two_jobs(first_s=1e5, second_s=100.0, gpus=1)
     reasons = ElasticValue().allocate(view, 1.0).reasons
     assert said(reasons["second"]) == (
-        "starts with 1 worker, a GPU here saves all jobs together 3.577 s a second, 3.237 s with the next in line"
+        "starts with 1 worker, each GPU hour here ends all jobs together 3.58 h sooner, for the next in line 3.24 h"
     )
     assert said(reasons["first"]) == (
-        "waits: needs 1 GPU, none is free; a GPU here would save all jobs together 1.963 s a second,"
-        " elsewhere 3.577 s or more"
+        "waits: needs 1 GPU, none is free; each GPU hour here would end all jobs together 1.96 h sooner,"
+        " elsewhere 3.58 h or more"
     )
 
 

@@ -107,7 +107,7 @@ def test_parameters_when_nobody_set_them_are_their_defaults() -> None:
     settings = Settings(parameters={"tiresias": {"demote_gpu_s": 1.0}})
     assert parameters_in_force(settings) == {
         "elastic-tiresias": {"demote_gpu_s": 3600.0, "promote_knob": 8.0, "compact_pending": 10},
-        "elastic-value": {"fairness": 0.5},
+        "elastic-value": {"fairness": 1.0},
         "tiresias": {"demote_gpu_s": 1.0, "promote_knob": 8.0},
     }
 
