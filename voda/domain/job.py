@@ -2,7 +2,7 @@
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from msgspec import Struct
@@ -27,6 +27,8 @@ HALTED = "halted"
 DRAINED = "drained"
 REFUSED = "refused"
 FINISHED = "finished"
+RIGHT_AFTER_S = 60.0
+"""A program that fails so soon after a resize fails by it, unless it has reported since."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -141,6 +143,16 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.is_restartable or not self.is_elastic:
             return self
         return replace(self, min_replicas=self.requested, max_replicas=self.requested)
+
+    def without_sizes(self, avoided: Set[int]) -> "JobSpec":
+        """Return the spec without some of its sizes; as it is where that would leave none."""
+        of = self.sizes or range(self.min_replicas, self.max_replicas + 1)
+        left = [size for size in of if size not in avoided]
+        if not left or len(left) == len(list(of)):
+            return self
+        sizes = JobSizes.of(left)
+        requested = sizes.floor(self.requested) or left[0]
+        return replace(self, sizes=sizes, min_replicas=left[0], max_replicas=left[-1], requested_replicas=requested)
 
     @property
     def history_category(self) -> str:
@@ -273,6 +285,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the last action on it that failed since a worker of it started."""
     obstacle: Obstacle | None = None
     backoff: StartBackoff | None = None
+    whole_size: int = 0
+    """Workers when all that were planned were there last; 0: they never were."""
+    ran_size: int = 0
+    """The last size at which it ran for more than a moment; 0: none."""
+    avoided_sizes: Mapping[int, float] = {}
+    """Sizes at which its program failed right after a resize -> until when no plan gives it so many workers."""
     retry_at: float = 0.0
     """When its program may be started again after its last failure, seconds since the epoch; until then no plan gives
     workers to the job if it has none."""
@@ -281,6 +299,20 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def replicas(self) -> int:
         """Workers observed, not desired."""
         return len(self.workers)
+
+    def shown_sizes(self, planned: int, now: float) -> "Job":
+        """Return the job as plans see it: at the sizes that it is not to avoid, at first at that which ran last.
+
+        `planned` is its size by the plan in force.
+        """
+        avoided = {size for size, until in self.avoided_sizes.items() if until > now}
+        if not avoided:
+            return self
+        spec = self.spec.without_sizes(avoided)
+        if (not self.workers or planned in avoided) and spec.size_within(self.ran_size) == self.ran_size:
+            sizes = {"min_replicas": self.ran_size, "max_replicas": self.ran_size}
+            spec = replace(spec, sizes=None, requested_replicas=self.ran_size, **sizes)
+        return replace(self, spec=spec)
 
     def is_refused_by(self, node: str, workers: int) -> bool:
         """Return whether so many workers of it, new ones among them, are more than a node is known to take."""

@@ -34,7 +34,18 @@ def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[st
     """Return the view without the jobs that are held, and why they are."""
     held = held_jobs(view, now)
     eligible = without_jobs(view, held.keys()) if held else view
-    return _with_retries(view, eligible, now), held
+    return _with_retries(view, _without_avoided_sizes(eligible, now), now), held
+
+
+def _without_avoided_sizes(view: ClusterState, now: float) -> ClusterState:
+    """Return the view in which jobs have no sizes at which a resize failed lately."""
+    in_force = view.plan.placement
+    shown = {
+        job_id: job.shown_sizes(len(in_force.get(job_id, ())), now)
+        for job_id, job in view.jobs.items()
+        if job.avoided_sizes
+    }
+    return replace(view, jobs={**view.jobs, **shown}) if shown else view
 
 
 def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:
