@@ -1,7 +1,8 @@
 """`python -m benchmarks [NAME ...]`: run every benchmark (bench_*.py), or those whose name contains a NAME.
 
 A benchmark is a module with `TITLE` and `run() -> Sequence[Row]`. Goals are reported, never enforced: machines are
-noisy, so compare the ratios. `python -m benchmarks quality -h` compares what policies make of workloads.
+noisy, so compare the ratios. `python -m benchmarks quality -h` compares what policies make of workloads, `beside -h`
+what a re-plan costs beside an older tree.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import pkgutil
 import sys
 
 import benchmarks
-from benchmarks import quality
+from benchmarks import beside, quality
 from benchmarks.table import Row, show
 
 
@@ -38,5 +39,7 @@ def main(wanted: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["quality"]:
         quality.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["beside"]:
+        beside.main(sys.argv[2:])
     else:
         main(sys.argv[1:])

@@ -141,6 +141,7 @@ async def _serving(folder: Path, ready: Connection) -> None:
     journal, pools = Journal(store=store, clock=clock, view=view), ("default",)
     backend = Backend(
         journal=journal,
+        live=view.live,
         submits=JobSubmitter(journal, JobRules(pools=pools)),
         access=Authenticator.none(),
         pools=pools,

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from benchmarks.table import Row
-from voda.projections.job_registry import SubmissionIndex
+from voda.projections.jobs.registry import SubmissionIndex
 
 TITLE = "Memory of the index of all jobs"
 _JOBS = 1_000_000

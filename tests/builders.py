@@ -15,7 +15,7 @@ from voda.events.codec import encode_body, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.types import AnyFact, JobProgressed
 from voda.log.store import Snapshot
-from voda.projections.job_changes import new_job
+from voda.projections.jobs.changes import new_job
 
 
 def a_spec(job_id: str = "a", **fields: Any) -> JobSpec:

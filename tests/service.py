@@ -129,6 +129,7 @@ async def a_backend(
     pools = rules.setdefault("pools", ("default",))
     backend = Backend(
         journal=journal,
+        live=view.live,
         submits=JobSubmitter(journal, JobRules(**{"quota_shortage": quota_shortage, **rules})),
         access=access,
         pools=pools,

@@ -95,6 +95,7 @@ class Service:
         self.extender_loop: ExtenderLoop | None = None
         self.backend = Backend(
             journal=self.journal,
+            live=self.view.live,
             submits=JobSubmitter(self.journal, JobRules(pools=pools, quota_shortage=quota_shortage)),
             access=Authenticator.none(),
             pools=pools,
@@ -194,7 +195,7 @@ class Service:
     async def _lead_pool(self, pool: str, epoch: int) -> None:
         while True:
             try:
-                live = self.view.live.cluster
+                live = self.view.cluster
                 position = await record_settings(self.store, self.clock, live, pool, {}, {}, actor="serve")
                 await self.view.wait_for(position)
             except (TransientError, StoreNotWritable):

@@ -30,6 +30,7 @@ POLICIES: Final = (
     "afs-l",
     "elastic-value",
 )
+PLACERS: Final = ("steady", "packed", "frugal")
 CLUSTERS: Final = ("red", "blue")
 """Virtual clusters, where there are some."""
 _WITHOUT_GPUS: Final = 0.2
@@ -163,7 +164,7 @@ def _act(
         manner = rng.choice(manners)
     elif kind == "settings":
         job = rng.choice(sorted(pools))
-        wish = {"policy": rng.choice(POLICIES)} if rng.random() < 0.5 else {}
+        wish = rng.choice(({"policy": rng.choice(POLICIES)}, {"placer": rng.choice(PLACERS)}, {}, {}))
     else:
         job = rng.choice(list(names)[-3:])
         if tasks := names[job]:

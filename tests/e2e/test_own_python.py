@@ -148,13 +148,13 @@ def test_python_that_the_jobs_user_may_not_run_is_refused_with_what_to_add(
             " --env PATH=... with a Python of daemon's, or name that Python by its whole path"
             " (voda submit -- /path/to/bin/python ...)"
         )
+    words = ["--env", f"PATH={os.defpath}", "-o", "name", "--", "python3", "plain.py"]
     done = subprocess.run(
-        command("submit", "--env", f"PATH={os.defpath}", "-o", "name", "--", "python3", "plain.py"),
-        env=env,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=True,
+        command("submit", *words), env=env, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert f"it would begin in {folder}, which is no folder that daemon, as whom it runs, may enter" in done.stderr
+    folder.chmod(0o711)
+    done = subprocess.run(
+        command("submit", *words), env=env, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     assert done.stdout == "plain\n"

@@ -245,6 +245,25 @@ def test_program_when_submitted_without_a_manifest_runs_with_the_words_as_they_w
     assert served.get("/api/v1/jobs/fit")["phase"] == "Completed"
 
 
+def test_program_when_its_folder_is_not_there_is_refused_and_fails_where_it_went_since(home: Home) -> None:
+    served = home.up()
+    gone = home.folder / "gone"
+    words = ["--workdir", str(gone), "--", "sh", "-c", "pwd"]
+    refused = home.voda("submit", *words)
+    assert refused.returncode == 2
+    assert f"it would begin in {gone}, which is no folder that the user who runs this voda" in refused.stderr
+    assert served.get("/api/v1/jobs")["total"] == 0
+    gone.mkdir()
+    blocker = home.voda("submit", "--name", "first", "--", "sleep", "60")
+    assert blocker.returncode == 0, blocker.stderr
+    held = home.voda("submit", "--name", "second", "--after", "first:any", *words)
+    assert held.returncode == 0, held.stderr
+    gone.rmdir()
+    home.voda("delete", "first")
+    wait_until(lambda: phase(served, "second") == "Failed", lambda: "the job to fail")
+    assert f"working directory {gone}: not found" in home.voda("describe", "second").stdout
+
+
 def test_program_when_it_imports_mpi_is_started_on_all_its_workers(home: Home) -> None:
     home.up()
     script = home.folder / "ranks.py"

@@ -24,7 +24,7 @@ from voda.domain.reasons.stalls import StallReason
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
 from voda.kubernetes_client.api import Api
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.live import Live
 
 

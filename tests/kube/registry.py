@@ -36,7 +36,7 @@ from voda.log.memory import MemoryStore
 from voda.operator.registration.registrar import Registrar
 from voda.operator.status.kube_events import Announcement
 from voda.operator.status.status_reporter import StatusReporter
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 
 class Died(BaseException):

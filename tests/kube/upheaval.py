@@ -363,7 +363,7 @@ class Upheaval:
         names = {job.spec.name for job in live.values()}
         if any(name not in names and not self._may_be_over(name) for name in self._jobs):
             return False
-        planned = dict(self._leader.service.view.live.cluster.state(POOL).plan.placement)
+        planned = dict(self._leader.service.view.cluster.state(POOL).plan.placement)
         shown: dict[str, list[str]] = {}
         for pod in pods:
             shown.setdefault(job_of(pod), []).append(pod["spec"].get("nodeName", ""))

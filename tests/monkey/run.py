@@ -26,8 +26,8 @@ from voda.domain.errors import VodaError
 from voda.domain.job import Phase
 from voda.log.factory import open_store
 from voda.log.store import EventStore
-from voda.projections.job_registry import JobRegistry
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.jobs.registry import JobRegistry
 
 REST_S: Final = DEADLINE_S
 """Longer than any backoff of voda's or of a controller's; after it the cluster is stuck."""

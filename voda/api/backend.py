@@ -16,6 +16,7 @@ from voda.auth.tokens import Authenticator
 from voda.cluster.port import Outputs, RemoteCommands
 from voda.metrics import NO_TELEMETRY, Telemetry
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.projections.live import Live
 
 _USUAL_LIMITS: Final = CallerLimits()
 
@@ -25,6 +26,8 @@ class Backend:
     """The parts, by the names that routes have for them."""
 
     journal: Journal
+    live: Live
+    """What decisions read, as the journal's view has it."""
     submits: JobSubmitter
     pools: Sequence[str]
     """Pools that take jobs; the first is the default."""

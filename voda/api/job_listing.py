@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from voda.application.journal import JournalView
 from voda.application.lookup import array_tasks
-from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.domain.labels import matches, parse_selector
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 MAX_PAGE: Final = 500
 """Jobs of a page."""
@@ -120,7 +120,7 @@ _KEYS: Final[dict[str, Key]] = {
 class JobPager:
     """Makes pages of the jobs in a view."""
 
-    def __init__(self, view: ReadModel) -> None:
+    def __init__(self, view: JournalView) -> None:
         self._view = view
         self._at = -1
         self._records: Sequence[JobRecord] = ()

@@ -50,9 +50,9 @@ def application(backend: Backend) -> web.Application:
 
 
 def operations(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of all modules, in the order of their files' names; none has the name of another."""
+    """Return the operations of all modules, in the order of their names; none is called as another."""
     found: dict[str, Operation] = {}
-    for resource in classes_in(routes):
+    for resource in classes_in(routes, nested=True):
         if issubclass(resource, Routes):
             made = resource(**{part: getattr(backend, part) for part in signature(resource).parameters})
             for operation in made.operations():
@@ -111,7 +111,7 @@ async def _caller(request: web.Request, backend: Backend, *, takes_password: boo
 
 def _owner(backend: Backend, caller: Caller) -> str:
     """Return the user whose job asks; empty where no job does, or it is live no more."""
-    job = backend.journal.view.live.cluster.job(caller.job_id) if caller.job_id else None
+    job = backend.journal.view.cluster.job(caller.job_id) if caller.job_id else None
     return job.spec.user if job is not None else ""
 
 

@@ -83,7 +83,7 @@ class Forecaster:
             await calm(self._is_due)
 
     def _forecast_pools(self) -> Sequence[str]:
-        return [pool for pool in self._pools if 0 < len(self._view.live.cluster.jobs(pool)) <= _MOST_JOBS]
+        return [pool for pool in self._pools if 0 < len(self._view.cluster.jobs(pool)) <= _MOST_JOBS]
 
     async def _is_due_within(self, span_s: float | None) -> bool:
         with suppress(TimeoutError):

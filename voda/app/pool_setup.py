@@ -16,7 +16,8 @@ from voda.log.store import EventStore
 from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.projections.live import Live, LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 
 

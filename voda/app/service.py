@@ -23,7 +23,6 @@ from voda.app import runtime
 from voda.app.clock_guard import ClockGuard, read_clock
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
-from voda.app.interpreters import refuse_unusable
 from voda.app.log_health import LogHealth
 from voda.app.machine import (
     Machine,
@@ -37,6 +36,7 @@ from voda.app.machine import (
 from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, load_solver, tune_garbage_collector
+from voda.app.usable_paths import refuse_unusable
 from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
@@ -155,7 +155,7 @@ class MachineService:
         return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
-        live = self.view.live.cluster
+        live = self.view.cluster
         return {job_id: job for pool in self.pools for job_id, job in live.jobs(pool).items()}
 
     def spec(self, pool: str, job_id: str) -> JobSpec | None:
@@ -195,6 +195,7 @@ class MachineService:
         journal = Journal(store=self.store, clock=self.clock, view=self.view, quota=quota)
         return Backend(
             journal=journal,
+            live=self.view.live,
             submits=JobSubmitter(journal, self._job_rules()),
             access=self.access,
             local_users=self.users,
@@ -251,9 +252,7 @@ class MachineService:
             ExceptionGroup: of Fenced where another process leads on the same log.
         """
         account = None if self.users is None else self.job_account
-        clusters = self.machine.clusters(
-            self.clock, self.spec, self.environment, self.view.live.cluster.settings, account
-        )
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.view.cluster.settings, account)
         begin = partial(pool_loop, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live)
         self.loops = [begin(pool, cluster) for pool, cluster in clusters.items()]
         snapshots = Snapshots(self.store, self.view)
@@ -281,7 +280,7 @@ class MachineService:
         self._refuse_jobs_of_users()
         requested = check_settings(self.options.settings)
         for pool in self.pools:
-            live = self.view.live.cluster
+            live = self.view.cluster
             position = await record_settings(self.store, self.clock, live, pool, requested, ON_ONE_MACHINE, actor="up")
             await self.view.wait_for(position)
 

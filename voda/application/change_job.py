@@ -31,7 +31,7 @@ from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.log.append_plan import Append
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import is_plain
-from voda.projections.job_record import MOST_METRICS, MOST_METRICS_BYTES, JobRecord, metrics_bytes
+from voda.projections.jobs.record import MOST_METRICS, MOST_METRICS_BYTES, JobRecord, metrics_bytes
 
 Figure = TypeVar("Figure", int, float)
 IsExpected = Callable[[int], bool]
@@ -95,10 +95,10 @@ async def change(
     if spec == record.spec:
         return record
     if spec.priority != record.spec.priority:
-        refuse_priority(journal.view.live.cluster.cells(spec.pool), spec.priority, "priority")
+        refuse_priority(journal.view.cluster.cells(spec.pool), spec.priority, "priority")
         refuse_pin_without_guarantee(spec, "priority")
-        refuse_lent_cells(journal.view.live.cluster.cells(spec.pool), spec, "priority")
-        refuse_beyond_bounds(journal.view.live.cluster.settings(spec.pool), spec.priority, caller, "priority")
+        refuse_lent_cells(journal.view.cluster.cells(spec.pool), spec, "priority")
+        refuse_beyond_bounds(journal.view.cluster.settings(spec.pool), spec.priority, caller, "priority")
     _refuse_copies(journal, record.spec, spec)
     if _sizes(spec) != _sizes(record.spec):
         refuse_stop(record, "resized")
@@ -166,7 +166,7 @@ def _refuse_other_size(spec: JobSpec, sizes: JobSizes | None, field: str, size: 
 
 def _refuse_copies(journal: Journal, before: JobSpec, after: JobSpec) -> None:
     """Raise InvalidField where a plain program, of which more workers would be copies, would have more than one."""
-    job = journal.view.live.cluster.job(before.job_id)
+    job = journal.view.cluster.job(before.job_id)
     manifest = job.spec.manifest if job is not None else None
     if manifest is None or not is_plain(manifest) or after.max_replicas <= max(before.max_replicas, 1):
         return

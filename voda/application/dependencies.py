@@ -5,13 +5,13 @@ Rule: what has ended by now is decided now: a dependency that is met stays so, a
 
 from collections.abc import Collection, Iterable, Sequence
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.domain.dependency import Dependency, DependencyRequest
 from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
-from voda.projections.job_names import EXACT, OF_OWNER, full_name, in_namespace, name_of
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.names import EXACT, OF_OWNER, full_name, in_namespace, name_of
+from voda.projections.jobs.record import JobRecord
 
 FIELD = "metadata.annotations[voda.dev/after]"
 
@@ -21,7 +21,7 @@ class UnknownDependency(MissingReference):
 
 
 def resolve(
-    requests: Iterable[DependencyRequest], view: ReadModel, namespace: str, user: str
+    requests: Iterable[DependencyRequest], view: JournalView, namespace: str, user: str
 ) -> tuple[Dependency, ...]:
     """Return the jobs and arrays by their ids, each once: a live one of that name, else the one submitted last.
 
@@ -34,7 +34,7 @@ def resolve(
     return tuple(dict.fromkeys(_resolved(request, view, namespace, user) for request in requests))
 
 
-def _resolved(request: DependencyRequest, view: ReadModel, namespace: str, user: str) -> Dependency:
+def _resolved(request: DependencyRequest, view: JournalView, namespace: str, user: str) -> Dependency:
     name, registry = request.name, view.job_registry
     full = in_namespace(namespace, name)
     found = [each for each in (registry.find(full, user), registry.find(name, user)) if each is not None]
@@ -42,7 +42,7 @@ def _resolved(request: DependencyRequest, view: ReadModel, namespace: str, user:
     named = registry.arrays.tasks(registry.arrays.find(full, user) or "")
     tasks = [each for each in named if _is_meant(name, each, user)]
     if tasks and (task := tasks[0].spec.array) is not None:
-        has_ended = view.live.cluster.array(task.array_id) is None
+        has_ended = view.cluster.array(task.array_id) is None
         is_elsewhere = record is not None and record.spec.user == user != tasks[0].spec.user
         if record is None or not (has_ended or record.is_live or is_elsewhere):
             _refuse_failed(request, tasks)
@@ -76,7 +76,7 @@ def _is_meant(name: str, record: JobRecord, user: str) -> bool:
     return OF_OWNER in name or name.startswith(EXACT) or not user or record.spec.user in ("", user)
 
 
-def refuse_circular(task: ArrayTask, after: Iterable[Dependency], view: ReadModel) -> None:
+def refuse_circular(task: ArrayTask, after: Iterable[Dependency], view: JournalView) -> None:
     """Raise InvalidField where a task that joins its array would wait for the array, itself or by way of others."""
     reached: set[str] = set()
     for dependency in after:
@@ -88,7 +88,7 @@ def refuse_circular(task: ArrayTask, after: Iterable[Dependency], view: ReadMode
             )
 
 
-def _waits_for_array(begin: Dependency, array_id: str, view: ReadModel, reached: set[str]) -> bool:
+def _waits_for_array(begin: Dependency, array_id: str, view: JournalView, reached: set[str]) -> bool:
     todo = [begin]
     while todo:
         dependency = todo.pop()
@@ -97,9 +97,9 @@ def _waits_for_array(begin: Dependency, array_id: str, view: ReadModel, reached:
         reached.add(dependency.key)
         if dependency.array and dependency.job_id == array_id:
             return True
-        array = view.live.cluster.array(dependency.job_id) if dependency.array else None
+        array = view.cluster.array(dependency.job_id) if dependency.array else None
         for job_id in [dependency.job_id] if array is None else array.live:
-            job = view.live.cluster.job(job_id)
+            job = view.cluster.job(job_id)
             todo += job.waits_for if job is not None else ()
     return False
 

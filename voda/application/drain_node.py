@@ -3,8 +3,7 @@
 Rule: only what would take effect is recorded; who drained a node is named by the reason, and always by the event.
 """
 
-from voda.application.journal import Journal
-from voda.application.read_model import ReadModel
+from voda.application.journal import Journal, JournalView
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.reasons.requests import Requested
@@ -33,9 +32,9 @@ async def undrain(journal: Journal, name: str, caller: Caller) -> None:
         await journal.record(NodeUndrainRequested(name=name), actor=caller.user)
 
 
-def state_with(view: ReadModel, name: str) -> ClusterState:
+def state_with(view: JournalView, name: str) -> ClusterState:
     """Return the state of the pool that has the node; raises NotFound."""
-    live = view.live.cluster
+    live = view.cluster
     states = [live.state(pool) for pool in sorted(live.pools())]
     for state in states:
         if name in state.nodes:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.events.envelope import Event
 from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
@@ -130,7 +130,7 @@ class Subscription(Generic[T]):
 class EventHub(Generic[T]):
     """Hands each folded event of a read model to all subscriptions, in the form that `prepare` gives it once."""
 
-    def __init__(self, view: ReadModel, prepare: Callable[[Event], T]) -> None:
+    def __init__(self, view: JournalView, prepare: Callable[[Event], T]) -> None:
         self._view = view
         self._prepare = prepare
         self._subscriptions: dict[Subscription[T], None] = {}

@@ -10,7 +10,7 @@ from voda.auth.write_quota import payer
 from voda.domain.errors import WrongState
 from voda.domain.reasons.requests import Requested
 from voda.events.types import AnyFact, JobHaltRequested, JobResumeRequested
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 
 async def halt(journal: Journal, record: JobRecord, caller: Caller, *, reason: str = "") -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from voda.application.folder_retention import DeletionCause, EndedFolder, RetentionRule, expired
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.clock import Clock
 from voda.cluster.folder_emptying import FolderEmptying
 from voda.cluster.folder_sizes import FolderSizes
@@ -27,7 +27,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobFolderDeleted, JobSubmitted
 from voda.log.store import EventStore
 from voda.metrics import FOLDER_BYTES, FOLDER_BYTES_DELETED, FOLDERS_DELETED, Telemetry
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 from voda.projections.usage import DAY_S
 from voda.text import counted, short, size
 from voda.timetravel.replay import events_between
@@ -76,7 +76,7 @@ class FolderKeeper:
         *,
         store: EventStore,
         clock: Clock,
-        view: ReadModel,
+        view: JournalView,
         telemetry: Telemetry,
         intervals: HousekeepingIntervals | None = None,
         sizes: FolderSizes | None = None,
@@ -134,7 +134,7 @@ class FolderKeeper:
 
     def rule(self, pool: str) -> RetentionRule:
         """Return what the settings of a pool ask for."""
-        settings = self._view.live.cluster.settings(pool)
+        settings = self._view.cluster.settings(pool)
         return RetentionRule(keep_s=settings.retention_s, keep_bytes=settings.retention_bytes)
 
     def promise(self, pool: str) -> str:
@@ -146,7 +146,7 @@ class FolderKeeper:
         return f"folders of ended jobs stay {kept} (voda settings --retention, --retention-size)"
 
     def output_bytes(self, pool: str) -> int:
-        return self._view.live.cluster.settings(pool).output_bytes
+        return self._view.cluster.settings(pool).output_bytes
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""

@@ -12,18 +12,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application import dependencies
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.domain.errors import AlreadyExists
 from voda.domain.job import JobSpec, validated
 from voda.manifests.parse import ParsedManifest
-from voda.projections.job_names import full_name
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.names import full_name
+from voda.projections.jobs.registry import JobRegistry
 
 
 class JobIds(Struct, frozen=True):
     """Gives out ids by what the log says."""
 
-    view: ReadModel
+    view: JournalView
 
     @property
     def registry(self) -> JobRegistry:
@@ -57,7 +57,7 @@ class JobIds(Struct, frozen=True):
         if len(specs) > 1 or (task := spec.array) is None:
             return spec.job_id
         array_id = arrays.latest_of(full_name(spec.namespace, task.name), spec.user)
-        array = self.view.live.cluster.array(array_id) if array_id is not None else None
+        array = self.view.cluster.array(array_id) if array_id is not None else None
         if array_id is None or array is None or not array.awaits(task.index):
             return spec.job_id
         others = (other.spec.array for other in arrays.tasks(array_id))

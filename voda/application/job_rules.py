@@ -23,9 +23,9 @@ from voda.kinds.base import FieldWarning, JobManifest, size_path
 from voda.manifests.arrays import ARRAY
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
 from voda.manifests.replicas import share_memory_path
-from voda.projections.job_record import JobRecord, submitted_bytes
-from voda.projections.job_registry import JobRegistry, LiveTotals
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.jobs.record import JobRecord, submitted_bytes
+from voda.projections.jobs.registry import JobRegistry, LiveTotals
 from voda.text import size as size_text
 
 LIVE_BYTES: Final = 32_000_000

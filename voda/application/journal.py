@@ -3,14 +3,38 @@
 Rule: what was recorded is folded once `record` returns (read your writes).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from voda.application.read_model import ReadModel
 from voda.auth.write_quota import WriteQuota, size_of
 from voda.clock import Clock
-from voda.events.envelope import ANY_VERSION, Fact
+from voda.domain.plan import ExpectedTimes
+from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact
 from voda.log.store import EventStore
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.jobs.registry import JobRegistry
+
+
+class JournalView(Protocol):
+    """The state that is folded from the log as it grows, and the forecasts made from it."""
+
+    cluster: LiveCluster
+    job_registry: JobRegistry
+    forecasts: Mapping[str, ExpectedTimes]
+    """job id -> forecast; replaced as a whole."""
+    forecast_at: float | None
+
+    @property
+    def position(self) -> int:
+        """Of the last event that is folded."""
+
+    def subscribe(self, seen: Callable[[Event], None]) -> None:
+        """Call `seen` with every event that is appended from now on, once it is folded."""
+
+    async def wait_for(self, position: int) -> None:
+        """Return once the log is folded up to `position`; raises StoreUnavailable where it is not in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +43,7 @@ class Journal:
 
     store: EventStore
     clock: Clock
-    view: ReadModel
+    view: JournalView
     quota: WriteQuota = field(default_factory=WriteQuota)
 
     async def record(

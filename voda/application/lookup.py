@@ -7,17 +7,16 @@ that the log does not mention is empty, and stays unmentioned.
 from collections.abc import Sequence
 from typing import Final
 
-from voda.application.journal import Journal
-from voda.application.read_model import ReadModel
+from voda.application.journal import Journal, JournalView
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound, closest
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.settings import Settings
 from voda.domain.state import ClusterState
-from voda.projections.job_names import EXACT, OF_OWNER
-from voda.projections.job_record import JobRecord
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.names import EXACT, OF_OWNER
+from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.registry import JobRegistry
 from voda.timetravel.job_explanation import job_named, submission_of
 
 _COMPARED: Final = 500
@@ -25,7 +24,7 @@ _COMPARED: Final = 500
 _SUGGESTED: Final = 3
 
 
-def job_of(view: ReadModel, named: str, caller: Caller) -> JobRecord:
+def job_of(view: JournalView, named: str, caller: Caller) -> JobRecord:
     """Return the job that a text names, the caller's own first (`JobNames`); raises NotFound."""
     job_registry = view.job_registry
     if (record := job_registry.find(named, caller.user)) is not None:
@@ -41,7 +40,7 @@ def array_tasks(job_registry: JobRegistry, named: str, user: str) -> Sequence[Jo
     return arrays.tasks(arrays.find(named, user) or named)
 
 
-def array_of(view: ReadModel, named: str, caller: Caller) -> Sequence[JobRecord]:
+def array_of(view: JournalView, named: str, caller: Caller) -> Sequence[JobRecord]:
     """Return the tasks of an array, at least one; raises NotFound."""
     if tasks := array_tasks(view.job_registry, named, caller.user):
         return tasks
@@ -89,12 +88,12 @@ def _unknown(named: str, job_registry: JobRegistry, caller: Caller) -> NotFound:
     return NotFound(f"job {named[:80]!r} is not known: {hint}")
 
 
-def pool_names(pools: Sequence[str], view: ReadModel) -> Sequence[str]:
+def pool_names(pools: Sequence[str], view: JournalView) -> Sequence[str]:
     """Return all pools, those that take jobs and those that the log knows, sorted."""
-    return sorted({*pools, *view.live.cluster.pools()})
+    return sorted({*pools, *view.cluster.pools()})
 
 
-def known_pool(pools: Sequence[str], view: ReadModel, name: str) -> str:
+def known_pool(pools: Sequence[str], view: JournalView, name: str) -> str:
     """Return the name if there is such a pool; else NotFound names the pools that there are."""
     known = pool_names(pools, view)
     if name in known:
@@ -103,9 +102,9 @@ def known_pool(pools: Sequence[str], view: ReadModel, name: str) -> str:
     raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
 
 
-def pool_state(view: ReadModel, name: str) -> ClusterState:
+def pool_state(view: JournalView, name: str) -> ClusterState:
     """Return the live state of a pool, without estimates; O(live jobs)."""
-    cluster = view.live.cluster
+    cluster = view.cluster
     if name in cluster.pools():
         return cluster.state(name)
     return ClusterState(

@@ -15,7 +15,7 @@ from voda.domain.errors import StoreUnavailable
 from voda.domain.plan import ExpectedTimes
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.live import Live
 
 
@@ -24,6 +24,7 @@ class ReadModel:
 
     def __init__(self, store: EventStore) -> None:
         self.live = Live()
+        self.cluster = self.live.cluster
         self.job_registry = JobRegistry()
         self.forecasts: Mapping[str, ExpectedTimes] = {}
         """job id -> forecast; replaced as a whole."""

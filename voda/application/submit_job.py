@@ -37,7 +37,7 @@ from voda.kinds.base import FieldWarning
 from voda.log.append_plan import Append
 from voda.manifests.arrays import ARRAY_NAME, ARRAY_TASK, task_specs, without_array
 from voda.manifests.parse import ANY_POOL, ParsedManifest, parse
-from voda.projections.job_record import JobRecord, new_record
+from voda.projections.jobs.record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
@@ -208,7 +208,7 @@ class JobSubmitter:
     def _in_pools(self, parsed: ParsedManifest, caller: Caller) -> JobSpec:
         """Return a job in the first of its pools, with its virtual cluster in each; `any`: all that take it."""
         is_any = tuple(parsed.pools) == (ANY_POOL,) and ANY_POOL not in self._rules.pools
-        specs, cluster = list[JobSpec](), self._journal.view.live.cluster
+        specs, cluster = list[JobSpec](), self._journal.view.cluster
         refusals: list[InvalidInput | NotAllowed] = []
         for pool in self._rules.pools if is_any else parsed.pools or (parsed.spec.pool,):
             spec = replace(parsed.spec, pool=pool)
@@ -320,7 +320,7 @@ class JobSubmitter:
         for warning in (*self._rules.warnings(parsed), *parsed.warnings):
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
-        yield from pool_warnings(self._journal.view.live.cluster, parsed, self._rules.quota_shortage)
+        yield from pool_warnings(self._journal.view.cluster, parsed, self._rules.quota_shortage)
 
 
 def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:

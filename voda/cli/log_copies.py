@@ -168,7 +168,7 @@ async def _trim(log: str, folder: Path, keep_s: float | None, before: int | None
     """Trim, and return the result and the position up to which it was asked for."""
     from voda.clock import SystemClock
     from voda.log.archive.retention import archive_log, behind_snapshots, older_than
-    from voda.projections.job_registry import JobRegistry
+    from voda.projections.jobs.registry import JobRegistry
     from voda.projections.live import Live
 
     async with _existing_store(log) as store:
@@ -188,7 +188,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     from voda.controller.follower import catch_up
     from voda.controller.snapshots import take_snapshots
     from voda.log.archive.archive_backed_store import ArchiveBackedStore
-    from voda.projections.job_registry import JobRegistry
+    from voda.projections.jobs.registry import JobRegistry
     from voda.projections.live import Live
 
     async with _existing_store(log) as opened:

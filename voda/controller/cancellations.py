@@ -10,7 +10,7 @@ from typing import Final
 
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 TOLD_S: Final = 10.0
 """So long a cluster has to say how a job ended whose workers are gone."""

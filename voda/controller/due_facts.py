@@ -9,7 +9,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.events import types as facts
 from voda.events.types import AnyFact, WorkerExited
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 
 def is_due_after(fact: AnyFact, cluster: LiveCluster, pool: str) -> bool:

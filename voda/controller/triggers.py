@@ -23,8 +23,9 @@ from voda.planner.node_states import grace_ends_at
 from voda.planner.registries import Registries
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
-from voda.projections.live import Live, LiveCluster
-from voda.projections.pool_changes import LivePool
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.cluster.pool_changes import LivePool
+from voda.projections.live import Live
 
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""

@@ -296,6 +296,26 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workers to the job if it has none."""
 
     @property
+    def is_special(self) -> bool:
+        """Whether a rule of plans is about it that is about few jobs: because of its request, or of what befell it."""
+        spec = self.spec
+        return bool(
+            self.is_canceling
+            or self.halt
+            or self.waits_for
+            or self.retry_at
+            or self.done_of
+            or self.backoff
+            or self.displaced_in_vain
+            or self.refusals
+            or self.sick_gpus
+            or spec.array
+            or spec.share
+            or spec.launcher_gpus
+            or not (spec.is_restartable and spec.gpus_per_replica)
+        )
+
+    @property
     def replicas(self) -> int:
         """Workers observed, not desired."""
         return len(self.workers)

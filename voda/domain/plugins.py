@@ -23,9 +23,9 @@ def modules_in(package: ModuleType, *, nested: bool = False) -> Iterator[ModuleT
             yield importlib.import_module(file.name)
 
 
-def classes_in(package: ModuleType) -> Iterator[type[Any]]:
-    """Yield the public classes that a package's modules define, not those that they import."""
-    for module in modules_in(package):
+def classes_in(package: ModuleType, *, nested: bool = False) -> Iterator[type[Any]]:
+    """Yield the public classes that a package's modules define, not those that they import; `nested` as there."""
+    for module in modules_in(package, nested=nested):
         for each in vars(module).values():
             if isinstance(each, type) and each.__module__ == module.__name__ and not each.__name__.startswith("_"):
                 yield each

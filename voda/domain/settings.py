@@ -29,7 +29,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What an operator can set for one pool, at run time; every change is an event."""
 
     policy: Annotated[str, Meta(description="How many replicas each job gets.")] = "elastic-fifo"
-    placer: Annotated[str, Meta(description="Where they go: steady or packed.")] = "steady"
+    placer: Annotated[str, Meta(description="Where they go: steady, packed or frugal.")] = "steady"
     ratelimit_s: Annotated[
         _SpanOfADay, Meta(description="Least time from a plan that interrupts jobs to the next one; 0 = none.")
     ] = 30.0

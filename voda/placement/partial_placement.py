@@ -22,14 +22,25 @@ _NONE: Final[Mapping[str, Set[int]]] = {}
 class PartialPlacement:
     """The jobs that have their places, those that lack workers, and the GPUs that are free."""
 
-    def __init__(self, view: ClusterState, replicas: Mapping[str, int], gone: Mapping[str, Set[int]] = _NONE) -> None:
-        """Begin with the placement in force; `gone` are workers to be placed anew, by job and index."""
+    def __init__(
+        self,
+        view: ClusterState,
+        replicas: Mapping[str, int],
+        gone: Mapping[str, Set[int]] = _NONE,
+        *,
+        keeps_spans: bool = False,
+    ) -> None:
+        """Begin with the placement in force; `gone` are workers to be placed anew, by job and index.
+
+        With `keeps_spans`, a job that spans already is not brought together.
+        """
         carried = carry_over(view, replicas, gone)
         self.placed = carried.whole
         self._view = view
         self._replicas = replicas
         self._room = FreeRoom(carried.free, carried.scarce)
         self._short = carried.short
+        self._keeps_spans = keeps_spans
         self._may_span = dict.fromkeys(carried.spanning, True)
         """Spanning job -> whether it did so before: then coming together must pay."""
         self._roomless: set[tuple[object, ...]] = set()
@@ -164,6 +175,8 @@ class PartialPlacement:
 
     def _pays(self, job_id: str, workers: int, some_stay: bool) -> bool:
         """Whether the seconds saved by not spanning exceed those lost by the move."""
+        if self._keeps_spans:
+            return False
         estimate = self._view.estimates.get(job_id)
         if estimate is None:
             return True

@@ -7,7 +7,7 @@ take turns in moving each other; placing again with the answer in force gives th
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -30,15 +30,24 @@ class Steady:
     title: ClassVar[str] = "keeps workers where they are, and brings a spanning job together when that pays"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        placed = _settle(view, replicas)
-        in_vain: set[object] = set()
-        while (roomier := _with_one_more(view, replicas, placed, in_vain if view.scarce else set())) is not None:
-            placed = roomier
-        return placed
+        return settled(view, replicas)
 
 
-def _settle(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
-    partial = PartialPlacement(view, replicas)
+def settled(view: ClusterState, replicas: Mapping[str, int], *, keeps_spans: bool = False) -> Placement:
+    """Return the placement of `Steady`; with `keeps_spans`, no job that spans already is brought together."""
+    in_vain: set[object] = set()
+
+    def settle(begun: ClusterState) -> Placement:
+        return _settle(begun, replicas, keeps_spans=keeps_spans)
+
+    placed = settle(view)
+    while (roomier := _with_one_more(view, replicas, placed, settle, in_vain if view.scarce else set())) is not None:
+        placed = roomier
+    return placed
+
+
+def _settle(view: ClusterState, replicas: Mapping[str, int], *, keeps_spans: bool) -> Placement:
+    partial = PartialPlacement(view, replicas, keeps_spans=keeps_spans)
     # Bringing a job together makes room elsewhere: go on until nothing fits any better. Each round places more
     # workers or ends a span, so the rounds end.
     while partial.serve_short() or partial.consolidate():
@@ -47,7 +56,11 @@ def _settle(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
 
 
 def _with_one_more(
-    view: ClusterState, replicas: Mapping[str, int], placed: Placement, in_vain: set[object]
+    view: ClusterState,
+    replicas: Mapping[str, int],
+    placed: Placement,
+    settle: Callable[[ClusterState], Placement],
+    in_vain: set[object],
 ) -> Placement | None:
     """Return a placement in which one more job starts and no other has less; None if no job is helped so.
 
@@ -65,7 +78,7 @@ def _with_one_more(
         if in_the_way is None:
             continue
         # The nodes are overfull now: settling moves the smaller workers elsewhere, if there is room.
-        roomier = _settle(replace(view, plan=replace(view.plan, placement=in_the_way)), replicas)
+        roomier = settle(replace(view, plan=replace(view.plan, placement=in_the_way)))
         if all(
             len(roomier.get(other, ())) >= len(nodes) and not is_uprooted(view, other, roomier[other])
             for other, nodes in in_the_way.items()

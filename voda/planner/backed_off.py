@@ -17,21 +17,21 @@ def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, 
     """
     backed_off = {
         job_id: job.backoff
-        for job_id, job in view.jobs.items()
+        for job_id, job in view.special_jobs.items()
         if job.backoff is not None and not job.is_canceling and _is_in_force(job, job.backoff, now)
     }
     if not backed_off:
         return view, {}, frozenset()
     why = {job_id: _stuck(backoff) for job_id, backoff in backed_off.items()}
-    jobs, below = dict(view.jobs), 1 + view.priorities[0] - view.priorities[-1]
+    lower, below = dict[str, Job](), 1 + view.priorities[0] - view.priorities[-1]
     caps: dict[str, int] = {}
     for job_id, backoff in backed_off.items():
-        spec = jobs[job_id].spec
+        spec = view.jobs[job_id].spec
         if backoff.at_work >= spec.min_replicas:
             caps[job_id] = backoff.at_work
         else:
-            jobs[job_id] = replace(jobs[job_id], spec=replace(spec, priority=spec.priority - below))
-    return with_caps(replace(view, jobs=jobs), caps), why, frozenset(backed_off.keys() - caps.keys())
+            lower[job_id] = replace(view.jobs[job_id], spec=replace(spec, priority=spec.priority - below))
+    return with_caps(view.with_jobs(lower), caps), why, frozenset(backed_off.keys() - caps.keys())
 
 
 def _is_in_force(job: Job, backoff: StartBackoff, now: float) -> bool:

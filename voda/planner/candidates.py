@@ -81,7 +81,7 @@ def candidates_of(
     open_view, lacking, launchers = with_launchers(with_closed_nodes(eligible, now), view.jobs, leaving)
     if yielding:
         away = {job_id: replace(job, workers={}) for job_id, job in open_view.jobs.items() if job_id in yielding}
-        open_view = replace(open_view, jobs={**open_view.jobs, **away})
+        open_view = open_view.with_jobs(away)
     shown, others = without_gpus(fitted(open_view))
     return Candidates(
         view=shown,
@@ -101,8 +101,9 @@ def without_launchers(view: ClusterState, candidates: Candidates, placed: Placed
     at = {job_id: node for job_id, node in candidates.launchers.items() if job_id in placed.placement}
     if not (launchers := candidates.lacking_launchers & placed.reasons.keys()):
         return replace(placed, launchers=at) if at else placed
-    at |= {job_id: nodes[-1] for job_id in launchers if (nodes := placed.placement.get(job_id))}
     sizes = {job_id: len(nodes) - 1 for job_id in launchers if (nodes := placed.placement.get(job_id))}
+    last = {job_id: placed.placement[job_id][-1] for job_id in sizes}
+    at |= {job_id: node for job_id, node in last.items() if node not in candidates.view.closed_nodes}
 
     def cut(of_workers: Mapping[str, tuple[T, ...]]) -> Mapping[str, tuple[T, ...]]:
         return {job_id: each[: sizes.get(job_id)] for job_id, each in of_workers.items()}

@@ -18,7 +18,6 @@ from voda.planner.candidates import Candidates, Placed, candidates_of, without_l
 from voda.planner.displacement import displaced_in_vain, left_for, without_more
 from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import capped_at, feasible_view, shortfall, with_caps, without_jobs
-from voda.planner.gpuless.outranked import beside_outranked
 from voda.planner.gpuless.workers import place_without_gpus
 from voda.planner.node_states import with_sick_moved
 from voda.planner.wings import NO_WINGS, FitRules, Wings
@@ -104,7 +103,7 @@ def _decided(
         if preempted := candidates.launchers.keys() - other.placement.keys():
             candidates = leaving(preempted)
             placed = on(candidates)
-    return beside_outranked(candidates, placed, lambda workers: leaving(preempted, workers), on)
+    return nodes.outranked(candidates, placed, lambda workers: leaving(preempted, workers), on)
 
 
 def _place_bounded(view: ClusterState, policy: Policy, placer: Placer, now: float, nodes: FitRules) -> Placed:

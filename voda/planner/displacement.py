@@ -1,6 +1,6 @@
 """Bounds what a job costs others: once nodes have refused it after others had left GPUs for it, none leave any again.
 
-1. The log notes whom others leave GPUs for, and whether nodes refuse it then (`voda/projections/job_changes.py`).
+1. The log notes whom others leave GPUs for, and whether nodes refuse it then (`voda/projections/jobs/changes.py`).
 2. Such a job keeps the workers that nodes have taken (`taken_sizes`), and the others are decided about as if it wanted
    no more (`without_more`).
 3. It may have what they leave (`left_for`).
@@ -25,7 +25,7 @@ def displaced_in_vain(view: ClusterState) -> dict[str, RoomInVain]:
     """Return the jobs for which others left GPUs in vain, and why it was in vain."""
     return {
         job_id: RoomInVain(node=vain.node, why=vain.why)
-        for job_id, job in view.jobs.items()
+        for job_id, job in view.special_jobs.items()
         if (vain := job.displaced_in_vain) is not None and not job.is_canceling and not _may_try(view, job, vain)
     }
 

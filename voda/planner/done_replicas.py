@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job
 from voda.domain.plan import Devices, Placement, Quotas
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, copied
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ def without_done(view: ClusterState) -> ClusterState:
     left = _left(view)
     if not left:
         return view
-    jobs, placement = dict(view.jobs), dict(view.plan.placement)
+    jobs = {job_id: _renumbered(view.jobs[job_id], indices) for job_id, indices in left.items()}
+    placement = copied(view.plan.placement)
     for job_id, indices in left.items():
-        jobs[job_id] = _renumbered(view.jobs[job_id], indices)
         if nodes := placement.get(job_id):
             placement[job_id] = tuple(nodes[index] for index in indices if index < len(nodes))
     guaranteed, devices = _of_indices(view.plan.guaranteed, left), _of_indices(view.plan.devices, left)
     plan = replace(view.plan, placement=placement, guaranteed=guaranteed, devices=devices)
-    return replace(view, jobs=jobs, plan=plan)
+    return replace(view.with_jobs(jobs), plan=plan)
 
 
 def with_done(
@@ -69,8 +69,7 @@ def _cells_with_done(
 def _left(view: ClusterState) -> Mapping[str, tuple[int, ...]]:
     """Return job -> its replicas that are not done, of jobs of which some were done and not all are."""
     found: dict[str, tuple[int, ...]] = {}
-    # Nearly no job has any.
-    for job_id, job in [(job_id, job) for job_id, job in view.jobs.items() if job.done_of]:
+    for job_id, job in [(job_id, job) for job_id, job in view.special_jobs.items() if job.done_of]:
         # A plan may have shrunk it before the log had that a replica beyond was done.
         size = max(len(view.plan.placement.get(job_id, ())), job.done_of)
         if left := tuple(index for index in range(size) if index not in job.done):

@@ -54,8 +54,7 @@ def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:
         job_id: _overdue(view, workers) for job_id, workers in overdue_workers(view, now).items()
     }
     bounded: dict[str, list[Job]] = {}
-    # Every decision looks at every job here: one round, and no properties that are functions.
-    for job_id, job in view.jobs.items():
+    for job_id, job in view.special_jobs.items():
         if not job.spec.is_restartable and job.has_lost_run and not job.is_canceling:
             held[job_id] = Waits(why=(LostRun(cause=job.loss or job.interruption),))
         elif (job.halt or job.waits_for or job.retry_at > now) and not job.is_canceling:
@@ -95,18 +94,17 @@ def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Set[str], *, a
 
 def next_retry_at(view: ClusterState, now: float) -> float:
     """Return when the next program may be started again whose job has no workers; infinite: none."""
-    retries = (job.retry_at for job in view.jobs.values() if job.retry_at > now and not job.workers)
+    retries = (job.retry_at for job in view.special_jobs.values() if job.retry_at > now and not job.workers)
     return min(retries, default=math.inf)
 
 
 def _with_retries(view: ClusterState, eligible: ClusterState, now: float) -> ClusterState:
     """Return the eligible view, in which jobs queue from their last retry on, and the retries that are to come."""
-    failed = {job_id: job for job_id, job in view.jobs.items() if job.retry_at}
+    failed = {job_id: job for job_id, job in view.special_jobs.items() if job.retry_at}
     if not failed:
         return eligible
-    jobs = dict(eligible.jobs)
-    for job_id in failed.keys() & jobs.keys():
-        jobs[job_id] = replace(jobs[job_id], submitted_at=max(jobs[job_id].submitted_at, jobs[job_id].retry_at))
+    jobs = [eligible.jobs[job_id] for job_id in failed.keys() & eligible.jobs.keys()]
+    later = {job.spec.job_id: replace(job, submitted_at=max(job.submitted_at, job.retry_at)) for job in jobs}
     retries = tuple(
         ExpectedRetry(
             gpus=job.spec.min_replicas * job.spec.gpus_per_replica,
@@ -116,7 +114,7 @@ def _with_retries(view: ClusterState, eligible: ClusterState, now: float) -> Clu
         for job in failed.values()
         if job.retry_at > now and not (job.workers or job.halt or job.is_canceling)
     )
-    return replace(eligible, jobs=jobs, retries=retries)
+    return replace(eligible.with_jobs(later), retries=retries)
 
 
 def _after(view: ClusterState, job: Job) -> Reason:

@@ -4,7 +4,7 @@ Rule: a job is left out for one decision only; the next one asks with it again.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,14 +33,12 @@ class Shortfall(Struct, frozen=True, kw_only=True):
 
 def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
-    # Of workers of one GPU that fit any node, a policy counts right.
-    doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
     slots: dict[tuple[int, int, int], int] = {}
     usable: dict[int, dict[str, int]] = {}
     # GPUs of a worker -> nodes that have room for one.
     roomy: dict[int, int] = {}
     impossible: dict[str, Reason] = {}
-    for job in doubtful:
+    for job in _doubtful(view):
         # Jobs of one class have the very same refusals (`node_fit`): asked once.
         gpus = job.spec.gpus_per_replica
         if gpus not in usable:
@@ -56,6 +54,18 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
             if room < job.spec.min_replicas:
                 impossible[job.spec.job_id] = _impossible(view, job, room)
     return (without_jobs(view, impossible.keys()) if impossible else view), impossible
+
+
+def _doubtful(view: ClusterState) -> Iterator[Job]:
+    """Yield the jobs of which a policy may count wrong: workers of one GPU that fit any node it counts right."""
+    special, sizes = view.special_jobs, {gpus for _, gpus, _ in view.job_groups.shapes}
+    yield from (job for job in special.values() if job.spec.gpus_per_replica > 1 or job.refusals)
+    for gpus in sizes if len(special) < len(view.jobs) else ():
+        roomy = sum(node.usable_gpus >= gpus for node in view.nodes.values()) if gpus > 1 else 0
+        most = max(least for _, each, least in view.job_groups.shapes if each == gpus)
+        if gpus > 1 and roomy < most:
+            others = (job for job_id, job in view.jobs.items() if job_id not in special)
+            yield from (job for job in others if job.spec.gpus_per_replica == gpus and job.spec.min_replicas > roomy)
 
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
@@ -86,15 +96,12 @@ def capped_at(sizes: Mapping[str, tuple[int, Reason]]) -> Shortfall:
 
 def without_jobs(view: ClusterState, job_ids: Set[str]) -> ClusterState:
     """Return the view without these jobs."""
-    return replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in job_ids})
+    return view.with_jobs({}, gone=job_ids)
 
 
 def with_caps(view: ClusterState, caps: Mapping[str, int]) -> ClusterState:
     """Return the view in which these jobs want no more than that, their minimum or more: the rest is for others."""
-    if not caps:
-        return view
-    capped = {job_id: capped_job(view.jobs[job_id], size) for job_id, size in caps.items()}
-    return replace(view, jobs={**view.jobs, **capped})
+    return view.with_jobs({job_id: capped_job(view.jobs[job_id], size) for job_id, size in caps.items()})
 
 
 def capped_job(job: Job, size: int) -> Job:

@@ -30,16 +30,14 @@ def without_fixed(view: ClusterState) -> tuple[ClusterState, Mapping[str, Job]]:
     in_force = view.plan.placement
     fixed: dict[str, Job] = {}
     rigid: dict[str, Job] = {}
-    for job_id, job in view.jobs.items():
-        # Nearly all are restartable.
+    for job_id, job in view.special_jobs.items():
         if job.spec.is_restartable or job.is_canceling:
             continue
         if job.is_fixed and job.spec.share is None and job_id in in_force:
             fixed[job_id] = job
         elif job.spec.is_elastic:
             rigid[job_id] = replace(job, spec=job.spec.as_planned)
-    if rigid:
-        view = replace(view, jobs={**view.jobs, **rigid})
+    view = view.with_jobs(rigid)
     return (leaving_out(view, fixed) if fixed else view), fixed
 
 
@@ -57,7 +55,7 @@ def beyond_user_bound(view: ClusterState, held: Set[str]) -> dict[str, Reason]:
         return {}
     in_force, had = view.plan.placement, Counter[str]()
     coming: list[Job] = []
-    for job_id, job in view.jobs.items():
+    for job_id, job in view.special_jobs.items():
         if job.spec.is_restartable:
             continue
         if size := len(in_force.get(job_id, job.workers)):

@@ -1,7 +1,7 @@
 """Room for launchers that ask for GPUs: the workers of their jobs would take all GPUs.
 
 1. A job whose launcher lacks GPUs is shown with one worker more; the last of the places that it gets is the launcher's,
-   and stays it as long as the job keeps that place.
+   and stays it as long as the job keeps that place. No launcher starts on a closed node.
 2. Once it is bound, its GPUs are others' of its node, and the job is as any other.
 3. They count as free again where the plan has no workers for the job, or takes them away.
 
@@ -30,7 +30,7 @@ def with_launchers(
     at = {job_id: node.name for node in view.nodes.values() for job_id in node.launchers if job_id in jobs}
     going = {job_id: name for job_id, name in at.items() if job_id in leaving or job_id not in view.plan.placement}
     having = {job_id: name for job_id, name in at.items() if job_id not in going}
-    asking = {job_id for job_id, job in view.jobs.items() if job.spec.launcher_gpus and not job.is_canceling}
+    asking = {job_id for job_id, job in view.special_jobs.items() if job.spec.launcher_gpus and not job.is_canceling}
     lacking = asking - having.keys()
     if going:
         view = _without_gpus_of(view, jobs, going)
@@ -70,7 +70,7 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
     else a worker gives its own.
     """
     jobs, placement, estimates = dict(view.jobs), dict(view.plan.placement), dict(view.estimates)
-    free = {name: node.usable_gpus for name, node in view.nodes.items()}
+    free = {name: node.usable_gpus for name, node in view.nodes.items() if name not in view.closed_nodes}
     for job_id, nodes in placement.items():
         for node in nodes if job_id in jobs else ():
             if node in free:
@@ -91,7 +91,7 @@ def _with_places(view: ClusterState, lacking: Set[str], going: Mapping[str, str]
         if free.get(home, NO_GPUS) < spec.gpus_per_replica:
             home = max(free, key=lambda name: (free[name], name), default="")
         # Cells are noted of each worker that is planned.
-        if job_id in placement and home and free[home] >= spec.gpus_per_replica and view.cells is None:
+        if job_id in placement and free.get(home, NO_GPUS) >= spec.gpus_per_replica and view.cells is None:
             placement[job_id] = (*placement[job_id], home)
             free[home] -= spec.gpus_per_replica
     return replace(view, jobs=jobs, estimates=estimates, plan=replace(view.plan, placement=placement))

@@ -52,17 +52,17 @@ def without_sick_workers(view: ClusterState, now: float) -> ClusterState:
     """Return the view without the workers that are to have other GPUs."""
     left = {
         job_id: replace(job, workers={index: node for index, node in job.workers.items() if index not in sick})
-        for job_id, job in view.jobs.items()
+        for job_id, job in view.special_jobs.items()
         if job.sick_gpus and (sick := _sick(job, view, now))
     }
-    return replace(view, jobs={**view.jobs, **left}) if left else view
+    return view.with_jobs(left)
 
 
 def with_sick_moved(view: ClusterState, placement: Placement, now: float) -> Placement:
     """Return a plan of as many workers on each node in which sick ones move instead of others."""
     moved: dict[str, tuple[str, ...]] = {}
     # Nearly no job has any.
-    for job_id, job in [(job_id, job) for job_id, job in view.jobs.items() if job.sick_gpus]:
+    for job_id, job in [(job_id, job) for job_id, job in view.special_jobs.items() if job.sick_gpus]:
         nodes = [*placement.get(job_id, ())]
         for index in _sick(job, view, now):
             stays = index < len(nodes) and nodes[index] == job.workers[index]
@@ -80,7 +80,7 @@ def grace_ends_at(view: ClusterState, now: float) -> float:
         return math.inf
     grace_s = view.settings.node_grace_s
     ends = {name: since + grace_s for name, since in view.silent_since.items() if since + grace_s > now}
-    sick_at = (gpu.since + grace_s for job in view.jobs.values() for gpu in job.sick_gpus.values())
+    sick_at = (gpu.since + grace_s for job in view.special_jobs.values() for gpu in job.sick_gpus.values())
     first = min((at for at in sick_at if at > now), default=math.inf)
     if not ends:
         return first

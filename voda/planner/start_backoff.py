@@ -58,7 +58,7 @@ def overdue_at(view: ClusterState, now: float) -> float:
 
 def retry_at(view: ClusterState, now: float) -> float:
     """Return when the next job that backs off is planned as any other; infinite: none."""
-    backoffs = (job.backoff for job in view.jobs.values() if job.backoff is not None)
+    backoffs = (job.backoff for job in view.special_jobs.values() if job.backoff is not None)
     return min((backoff.retry_at for backoff in backoffs if backoff.retry_at > now), default=math.inf)
 
 

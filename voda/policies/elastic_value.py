@@ -186,36 +186,32 @@ def _most_served(jobs: Sequence[Job], now: float) -> Mapping[str, float]:
 
 
 class _Pool(NamedTuple):
-    """What is alike for all jobs of a decision."""
+    """What is alike for all jobs: GPUs of the largest node and of an equal share, `_most_served`."""
 
     view: ClusterState
     now: float
     node_gpus: int
-    """Of the largest node."""
     share_gpus: float
-    """Of a job, were they shared equally."""
     most_served: Mapping[str, float]
-    """Category -> most GPU seconds that one of its live jobs has had."""
 
 
 def _prospect(pool: _Pool, job: Job) -> _Prospect:
     """Return what is believed of a job."""
-    view, now = pool.view, pool.now
-    spec, curve, left_s = job.spec, speedup(view, job), remaining_s(view, job)
-    estimate = view.estimates.get(spec.job_id)
+    view, now, spec = pool.view, pool.now, job.spec
+    curve, left_s, estimate = speedup(view, job), remaining_s(view, job), view.estimates.get(spec.job_id)
     had = min(len(view.plan.placement.get(spec.job_id, ())), spec.max_replicas)
     is_assumed = estimate is None or estimate.is_assumed
     most = min(spec.max_replicas, (_MOST_TIMES_UNMEASURED if is_assumed else _MOST_TIMES) * spec.requested)
     per_node = max(1, pool.node_gpus // max(1, spec.gpus_per_replica))
-    serial, asked = 0.0, max(curve[spec.requested], _LEAST_SPEED)
-    if is_assumed and spec.requested > 1 and asked == spec.requested:
+    serial = 0.0
+    if is_assumed and spec.requested > 1 and curve[spec.requested] == spec.requested:
         # Linear is what nobody knows better.
         serial = (1 / _ASSUMED_EFFICIENCY - 1) / (spec.requested - 1)
-        left_s, asked = left_s * _ASSUMED_EFFICIENCY, asked * _ASSUMED_EFFICIENCY
+        left_s *= _ASSUMED_EFFICIENCY
     expected_s = left_s
     if left_s == math.inf:
-        # As long as the one of its kind that has had most, and that as long again: in powers of two, for otherwise
-        # two such jobs would take turns.
+        # As long as the one of its kind that has had most, and that as long again: in powers of two, so that two such
+        # jobs do not take turns.
         most_served = pool.most_served[spec.history_category]
         expected_s = most_served - max(0.0, job.service_by(now)) + 2.0 ** math.floor(math.log2(most_served))
     cost_s = view.settings.resize_cost_s

@@ -166,7 +166,9 @@ def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any])
     files = {f"{ENV_FILE}{name}": path for name, path in job.env_files}
     launcher = {LAUNCHER: "plain"} if job.launcher == "plain" else {}
     interpreter = {INTERPRETER: job.interpreter} if job.interpreter else {}
-    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **files}}
+    # Unlike a container's, of which a machine may have none, it has to be there.
+    folder = {WORKING_DIR: job.working_dir} if job.working_dir and not job.image else {}
+    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 
@@ -181,7 +183,7 @@ def _container(job: ProgramJob, name: str, words: list[str]) -> dict[str, Any]:
         env.insert(0, {"name": "PATH", "value": f"{_literal(job.path)}:$(PATH)"})
     if env:
         found["env"] = env
-    if job.working_dir:
+    if job.working_dir and job.image:
         found["workingDir"] = job.working_dir
     return found
 

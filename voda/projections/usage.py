@@ -16,8 +16,8 @@ from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.job_changes import WorkerChanges
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.changes import WorkerChanges
+from voda.projections.jobs.record import JobRecord
 
 DAY_S: Final = 86_400
 UsageKey = Literal["user", "job", "pool", "day"]

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.cells.accounting import QuotaUse, borrowed_leafs, quota_use
 from voda.cells.health import lacking_cells
 from voda.concurrency import log_unexpected
@@ -70,7 +70,7 @@ class _Basis:
 class CellGauges(Collector):
     """Shows what the virtual clusters had when `refresh` was last awaited; nothing of pools without any."""
 
-    def __init__(self, view: ReadModel, pools: Sequence[str]) -> None:
+    def __init__(self, view: JournalView, pools: Sequence[str]) -> None:
         self._view = view
         self._names = pools
         self._looking = asyncio.Lock()
@@ -79,7 +79,7 @@ class CellGauges(Collector):
     async def refresh(self) -> None:
         """Look at the cells of every pool that has virtual clusters."""
         async with self._looking:
-            live = self._view.live.cluster
+            live = self._view.cluster
             with_cells = [pool for pool in self._names if live.cells(pool) is not None]
             for gone in self._pools.keys() - with_cells:
                 del self._pools[gone]

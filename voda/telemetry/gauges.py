@@ -45,7 +45,7 @@ class StateGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._service()
         now, families = self._journal.clock.now(), _Families()
-        live = self._journal.view.live.cluster
+        live = self._journal.view.cluster
         for pool in self._pools:
             state = live.state(pool)
             jobs = tuple(state.jobs.values())

@@ -9,7 +9,7 @@ from voda import metrics
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.metrics import Telemetry
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 
 
 class _Seen(Struct, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
@@ -25,14 +25,14 @@ _MIB: Final = 1 << 20
 class ShareGauges(Collector):
     """Shows what the GPUs of nodes had left when `refresh` was last awaited; nothing where no node shares any."""
 
-    def __init__(self, view: ReadModel, pools: Sequence[str]) -> None:
+    def __init__(self, view: JournalView, pools: Sequence[str]) -> None:
         self._view = view
         self._pools = pools
         self._families: Sequence[GaugeMetricFamily] = ()
 
     async def refresh(self) -> None:
         """Look at the accounts of all pools."""
-        live = self._view.live.cluster
+        live = self._view.cluster
         states = [live.state(pool) for pool in self._pools]
         is_any = any(state.shares for state in states)
         self._families = await asyncio.to_thread(_families, states) if is_any else ()

@@ -11,7 +11,7 @@ from voda.controller.follower import restore
 from voda.domain.errors import InvalidInput
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.usage import Usage
 from voda.timetravel.moment import AtInstant, BeforeLast, find, parse_moment, recorded_at
 from voda.timetravel.replay import PAGE_FOLDED, events_between

@@ -31,7 +31,7 @@ from voda.log.store import EventStore
 from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
-from voda.projections.job_names import EXACT, OF_OWNER, name_of
+from voda.projections.jobs.names import EXACT, OF_OWNER, name_of
 from voda.timetravel.explanation import CAUSE, JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at

@@ -14,8 +14,8 @@ from voda.domain.errors import LogArchived
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.job_changes import END_PHASES, undisturbed_epoch_s
-from voda.projections.job_record import MOST_REPORTS, JobRecord, change_within_epoch, metrics_bytes
+from voda.projections.jobs.changes import END_PHASES, undisturbed_epoch_s
+from voda.projections.jobs.record import MOST_REPORTS, JobRecord, change_within_epoch, metrics_bytes
 from voda.timetravel.replay import PAGE_FOLDED, events_between
 
 MOST_REPORTS_BYTES: Final = 1024 * 1024

@@ -13,8 +13,8 @@ from voda.domain.plan import Plan
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.log.store import EventStore
+from voda.projections.cluster.pool_changes import fold
 from voda.projections.live import Live
-from voda.projections.pool_changes import fold
 
 _PAGE = 2_000
 PAGE_FOLDED = 200

@@ -20,7 +20,7 @@ from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, SettingsChanged, WorkerExited
 from voda.log.factory import open_log
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 from voda.timetravel.verify import verify
 
 F = TypeVar("F", bound=AnyFact)

@@ -115,7 +115,7 @@ async def test_shrink_that_races_a_success_does_not_throw_it_away(
         await world.until_it_is(is_counted)
         words = ("--image", "train:1", "--workers", "1", "--gpus-per-worker", "1", "--name", "b")
         await submit(it, *words, "--", "python", "train.py")
-        await world.until(lambda: len(it.service.view.live.cluster.plan("v100").placement.get(it.id("a"), ())) == 3)
+        await world.until(lambda: len(it.service.view.cluster.plan("v100").placement.get(it.id("a"), ())) == 3)
         actuator, shrunk = it.service.kubernetes.leader.actuator, DesiredRun(("gpu-1",) * 3)
         await world.until(lambda: actuator.desired[it.id("a")] == shrunk and it.id("a") in actuator.underway)
         watches.go_on()

@@ -26,9 +26,10 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
 from voda.operator.status.job_states import state_of
-from voda.projections.job_record import JobRecord
-from voda.projections.job_registry import JobRegistry
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.record_text import explanation_text
+from voda.projections.jobs.registry import JobRegistry
 
 _POOL = "v100"
 _STEPS = 60
@@ -134,12 +135,14 @@ def _unfulfilled(submission: Submission, job_registry: JobRegistry) -> str:
         return ""
     if record is None:
         return f"{submission} was lost"
-    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in record.explanation:
+    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in explanation_text(record):
         # Somebody was faster with an object of that name, by kubectl.
         return ""
     expected = (Phase.COMPLETED,) if submission.ends else (Phase.RUNNING, Phase.COMPLETED)
     return (
-        "" if record.phase in expected else f"{submission} is {record.phase}: {record.explanation} {record.last_error}"
+        ""
+        if record.phase in expected
+        else f"{submission} is {record.phase}: {explanation_text(record)} {record.last_error}"
     )
 
 

@@ -114,4 +114,4 @@ async def _has_pods(world: World, name: str, count: int) -> bool:
 
 
 def _node(it: Voda, name: str) -> Node:
-    return it.service.view.live.cluster.nodes("v100")[name]
+    return it.service.view.cluster.nodes("v100")[name]

@@ -34,6 +34,7 @@ from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
 from voda.events.stall_text import stall_text
 from voda.events.types import JobBackedOff, JobStalled, PlanAdopted, WorkerExited, WorkerRefused
+from voda.projections.jobs.record_text import obstacle_text
 
 PRIORITY_CLASSES = api.Resource("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", is_namespaced=False)
 CLUSTER = {"defaultPool": "", "gpuDeviceClasses": [CLASS]}
@@ -78,7 +79,7 @@ async def test_devices_that_are_not_published_for_a_moment_stay_with_the_workers
         before = {pod["metadata"]["uid"] for pod in await world.pods_of("a")}
 
         def silent_since() -> Mapping[str, float]:
-            return it.service.view.live.cluster.state("v100").silent_since
+            return it.service.view.cluster.state("v100").silent_since
 
         await world.client.delete(api.SLICES, "gpu-2-gpus")
         await world.until(lambda: silent_since().keys() == {"gpu-2"})
@@ -325,7 +326,7 @@ async def test_devices_that_a_quota_forbids_hold_nothing_up_and_are_told_in_the_
             return any("exceeded quota" in str(fact.reason) and fact.fits == 2 for fact in refusals)
 
         await world.until_it_is(is_told_why)
-        await world.until(lambda: len(it.service.view.live.cluster.state("v100").plan.placement[it.id("a")]) == 2)
+        await world.until(lambda: len(it.service.view.cluster.state("v100").plan.placement[it.id("a")]) == 2)
         await world.client.delete(api.QUOTAS, "devices", world.namespace)
 
 
@@ -553,7 +554,7 @@ async def is_known(it: Voda, name: str) -> bool:
 
 async def is_held_up(it: Voda, name: str, text: str) -> bool:
     record = it.service.view.job_registry.job(it.id(name))
-    return record is not None and text in record.obstacle
+    return record is not None and text in obstacle_text(record)
 
 
 async def publish(world: World, nodes: Mapping[str, int], device_class: Object | None = None) -> None:

@@ -11,6 +11,7 @@ from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.cluster.kubernetes.convergence import refusals
 from voda.events.types import WorkerRefused
+from voda.projections.jobs.record_text import explanation_text
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 LOW = ("low-1", "low-2", "low-3")
@@ -86,8 +87,8 @@ async def test_job_that_kube_scheduler_binds_nowhere_disturbs_one_job_once(
         told = [fact.reason for fact in await it.facts(WorkerRefused, it.id("picky"))]
         assert len([reason for reason in told if reason is not None]) == 1
         record = it.record("picky")
-        assert "others made room for it in vain" in record.explanation
-        assert "anti-affinity" in record.explanation
+        assert "others made room for it in vain" in explanation_text(record)
+        assert "anti-affinity" in explanation_text(record)
         # What it waits for comes: a node without such a pod.
         await world.add_nodes(a_node("gpu-4", 2))
         await it.until_runs("picky", 2)

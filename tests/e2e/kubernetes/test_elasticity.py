@@ -96,4 +96,4 @@ async def test_pools_when_three_have_policies_of_their_own_do_not_touch_each_oth
         await it.until_runs("on-t4", 1)
         for pool, policy in policies.items():
             assert set(it.nodes(it.id(f"on-{pool}"))) == {f"{pool}-1"}
-            assert it.service.view.live.cluster.plan(pool).policy == policy
+            assert it.service.view.cluster.plan(pool).policy == policy

@@ -64,7 +64,7 @@ async def apply(it: Voda) -> None:
     """Give each team a node, once both nodes are known."""
 
     async def are_known() -> bool:
-        return len(it.service.view.live.cluster.nodes("v100")) == 2
+        return len(it.service.view.cluster.nodes("v100")) == 2
 
     await it.until(are_known)
     headers = {"Content-Type": "application/yaml"}

@@ -63,7 +63,7 @@ async def test_elastic_job_gives_up_a_gpu_for_pods_that_share_it_and_gets_it_bac
         await it.until_runs("train", 1)
         await scale(world, 0)
         await it.until_runs("train", 4)
-        await world.until(lambda: not it.service.view.live.cluster.shares.requests())
+        await world.until(lambda: not it.service.view.cluster.shares.requests())
         assert await it.facts(ShareRequested)
         assert not await it.facts(WorkerRefused)
         # GPUs may go to other pods than those that asked for them, and none of these waits in vain.

@@ -9,6 +9,7 @@ from tests.kube.objects import a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.domain.node import Node, PodNeeds
 from voda.events.types import JobChanged, NodeRoomChanged, WorkerExited, WorkerRefused
+from voda.projections.jobs.record_text import explanation_text
 
 LIMIT_RANGES = api.Resource("LimitRange", "v1", "limitranges")
 RUNTIME_CLASSES = api.Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", is_namespaced=False)
@@ -24,7 +25,7 @@ def fixed(name: str, world: JobsWorld, workers: int, **changes: Any) -> dict[str
 
 
 def node_of(it: Voda, name: str) -> Node:
-    return it.service.view.live.cluster.nodes("v100")[name]
+    return it.service.view.cluster.nodes("v100")[name]
 
 
 async def ask_by_default(world: JobsWorld, cpus: str) -> None:
@@ -39,7 +40,7 @@ async def until_told(it: Voda, name: str, words: str) -> None:
 
     async def is_told() -> bool:
         record = it.service.view.job_registry.job(it.id(name))
-        return record is not None and words in record.explanation
+        return record is not None and words in explanation_text(record)
 
     await it.until(is_told)
 

@@ -17,6 +17,7 @@ from voda.application.drain_node import drain, undrain
 from voda.auth.callers import Caller
 from voda.domain.reasons.nodes import ByKubelet
 from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused, WorkerStarted
+from voda.projections.jobs.record_text import explanation_text
 
 
 async def on(it: Voda, name: str, nodes: list[str]) -> None:
@@ -169,7 +170,7 @@ async def test_worker_that_is_lost_in_the_middle_while_its_node_shrinks_takes_th
         before, pods = await world.uids("a"), await world.running("a")
         await offer(world, "gpu-1", 7)
         await world.client.delete(api.PODS, pods[3]["metadata"]["name"], world.namespace)
-        await world.until(lambda: len(it.service.view.live.cluster.plan("v100").placement[it.id("a")]) == 7)
+        await world.until(lambda: len(it.service.view.cluster.plan("v100").placement[it.id("a")]) == 7)
         await it.until_runs("a", 7)
         now = await world.uids("a")
         assert {index for index in now if now[index] == before[index]} == {0, 1, 2, 4, 5, 6}
@@ -188,7 +189,7 @@ async def offer(world: World, node: str, gpus: int) -> None:
 
 
 def silent_since(it: Voda) -> Mapping[str, float]:
-    return it.service.view.live.cluster.state("v100").silent_since
+    return it.service.view.cluster.state("v100").silent_since
 
 
 def are_silent(it: Voda, nodes: Collection[str]) -> bool:
@@ -272,7 +273,7 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
 
         async def is_told() -> bool:
             record = it.service.view.job_registry.job(it.id("a"))
-            return record is not None and "a worker asks for 4 CPUs" in record.explanation
+            return record is not None and "a worker asks for 4 CPUs" in explanation_text(record)
 
         async def is_at_rest() -> bool:
             is_ready = "voda.dev/job-id" in (await world.job("a"))["metadata"]["annotations"]

@@ -13,6 +13,7 @@ from tests.kube.objects import a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from voda.events.types import ProgramFailed, WorkerExited
+from voda.projections.jobs.record_text import explanation_text
 
 __all__ = ["kind_world"]
 
@@ -81,7 +82,7 @@ async def check(world: PeeredWorld, log: Path, job: Object, *, times: int = LIMI
         await world.submit(job)
         assert await fill(it, world, "filler") == times
         record = it.record("filler")
-        assert SENTENCE in f"{record.explanation}; {record.last_failure}"
+        assert SENTENCE in f"{explanation_text(record)}; {record.last_failure}"
         assert not [fact for fact in await it.facts(WorkerExited) if fact.cause == "evicted" and 0 in fact.workers]
         if times > 1:
             assert SENTENCE in record.last_failure

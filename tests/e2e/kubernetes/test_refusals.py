@@ -51,7 +51,7 @@ async def until_at_work(it: Voda, name: str, workers: int) -> None:
     async def are_at_work() -> bool:
         world, job_id = it.world, it.id(name)
         assert isinstance(world, JobsWorld)
-        planned = it.service.view.live.cluster.plan("v100").placement.get(job_id, ())
+        planned = it.service.view.cluster.plan("v100").placement.get(job_id, ())
         return list(it.nodes(job_id)) == list(planned) and [*await world.running(name)] == [*range(workers)]
 
     await it.until(are_at_work)

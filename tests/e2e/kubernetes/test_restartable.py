@@ -12,6 +12,7 @@ from tests.kube.objects import a_pytorchjob, an_indexed_job, an_mpijob
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from voda.events.types import WorkerStarted
+from voda.projections.jobs.record_text import explanation_text
 
 __all__ = ["kind_world"]
 ONCE = {"voda.dev/restartable": "never"}
@@ -20,7 +21,7 @@ ONCE = {"voda.dev/restartable": "never"}
 async def until_failed(it: Voda, why: str) -> None:
     """Wait until the job has failed for a reason; its workers were started once."""
     await it.until_ended("once", "Failed")
-    assert why in it.record("once").explanation
+    assert why in explanation_text(it.record("once"))
     started = [index for fact in await it.facts(WorkerStarted, it.id("once")) for index in fact.workers]
     assert sorted(started) == [0, 1]
 

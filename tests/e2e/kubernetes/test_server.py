@@ -34,14 +34,14 @@ async def test_api_server_when_it_hangs_loses_no_job_and_no_plan(world: World, t
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=4))
         await it.until_runs("a", 4)
-        plan = it.service.view.live.cluster.plan("v100").placement
+        plan = it.service.view.cluster.plan("v100").placement
         pid = world.plane.pid("kube-apiserver")
         os.kill(pid, signal.SIGSTOP)
         try:
             # The lease is not renewed in time: another replica may lead by then, so this one must not.
             await world.until(lambda: not it.service.leadership.is_leading)
             assert it.service.failure()
-            assert it.service.view.live.cluster.plan("v100").placement == plan
+            assert it.service.view.cluster.plan("v100").placement == plan
         finally:
             os.kill(pid, signal.SIGCONT)
         await world.until(lambda: it.service.leadership.is_leading and not it.service.failure())

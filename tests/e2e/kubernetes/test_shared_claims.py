@@ -143,7 +143,7 @@ async def told(world: JobsWorld, reason: str) -> list[str]:
 
 def recorded(it: Voda) -> dict[str, dict[str, tuple[int, int, int]]]:
     """Return node -> pod -> GPU, milli and MiB, as the log has it."""
-    nodes = it.service.view.live.cluster.shares.nodes.items()
+    nodes = it.service.view.cluster.shares.nodes.items()
     return {
         node: {
             each.pod.partition("/")[2]: (share.gpus[0], share.request.milli, share.request.memory_mib)
@@ -323,7 +323,7 @@ async def test_pod_that_claims_several_whole_gpus_gets_close_ones_and_a_part_bes
     async with voda(world, tmp_path, **{**SETTINGS, "sharing": {"claims": True, "rater": "topology"}}) as it:
         await world.client.create(api.PODS, claiming(world, "a", "both", "pair", "part"))
         await until_runs(world, "a")
-        share = next(iter(it.service.view.live.cluster.shares.nodes["n1"].pods.values()))
+        share = next(iter(it.service.view.cluster.shares.nodes["n1"].pods.values()))
         assert share.containers["gpu/pair"] == ContainerGpus(gpus=(1, 3), request=GpuRequest(devices=Gpus(2)))
         [given] = [each for each in await world.client.list(api.CLAIMS, world.namespace) if results(each)]
         by_request = Counter(each["request"] for each in results(given))
@@ -340,7 +340,7 @@ async def test_pod_that_claims_several_whole_gpus_gets_close_ones_and_a_part_bes
         await world.until_it_is(are_told, what="both are told why they wait")
         await world.client.delete(api.PODS, "a", world.namespace, grace_s=0)
         await until_runs(world, "b")
-        [share] = it.service.view.live.cluster.shares.nodes["n1"].pods.values()
+        [share] = it.service.view.cluster.shares.nodes["n1"].pods.values()
         assert share.containers["gpu"].request == GpuRequest(devices=Gpus(4))
 
 
@@ -372,7 +372,7 @@ async def test_pod_whose_claim_somebody_deletes_gets_as_many_gpus_and_the_log_ha
         # kube-controller-manager makes it anew, and kube-scheduler may be faster than voda.
         gpus = tuple(sorted(int(each["device"].removeprefix("gpu-")) for each in results(given)))
         pair = ContainerGpus(gpus=gpus, request=GpuRequest(devices=Gpus(2)))
-        account = it.service.view.live.cluster.shares.nodes["gpu-1"]
+        account = it.service.view.cluster.shares.nodes["gpu-1"]
         await world.until(lambda: [each.containers for each in account.pods.values()] == [{"gpu": pair}])
 
 

@@ -87,7 +87,7 @@ async def until_told(world: JobsWorld, name: str, sentence: str) -> None:
 
 
 def recorded(it: Voda) -> set[str]:
-    nodes = it.service.view.live.cluster.shares.nodes.values()
+    nodes = it.service.view.cluster.shares.nodes.values()
     return {each.pod.partition("/")[2] for node in nodes for each in node.pods.values()}
 
 

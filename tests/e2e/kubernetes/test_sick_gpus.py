@@ -16,6 +16,7 @@ from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.cluster.kubernetes import leader_loop
 from voda.events.types import WorkerGpuSick
+from voda.projections.jobs.record_text import explanation_text
 
 POOLS = {"v100": {**AT_ONCE, "nodeGraceSeconds": 4.0}}
 
@@ -37,7 +38,7 @@ async def test_worker_whose_gpu_a_kubelet_calls_unhealthy_moves_alone(jobs_world
         sick = min(index for index in range(1, 4) if pods[index]["spec"]["nodeName"] == "gpu-1")
         await say(world, pods[sick], "Unhealthy")
         await it.until(lambda: is_told(it, sick, "Unhealthy"))
-        await world.until(lambda: "is unhealthy: the worker moves" in it.record("a").explanation)
+        await world.until(lambda: "is unhealthy: the worker moves" in explanation_text(it.record("a")))
         await say(world, pods[sick], "Healthy")
         await it.until(lambda: is_told(it, sick, ""))
         assert await world.uids("a") == before

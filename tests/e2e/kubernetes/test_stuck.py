@@ -14,6 +14,7 @@ from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
 from voda.events.node_text import stuck_text
 from voda.events.types import JobBackedOff
+from voda.projections.jobs.record_text import explanation_text
 
 TIMEOUT_S = 4.0
 POOLS = {"v100": {**AT_ONCE, "startTimeoutSeconds": TIMEOUT_S}}
@@ -81,7 +82,7 @@ async def test_gpus_of_a_job_without_its_image_go_to_another_one_until_it_has_it
 
 
 async def is_planned(it: Voda, name: str, size: int) -> bool:
-    return len(it.service.view.live.cluster.plan("v100").placement.get(it.id(name), ())) == size
+    return len(it.service.view.cluster.plan("v100").placement.get(it.id(name), ())) == size
 
 
 async def is_stuck(it: Voda, name: str, reason: str) -> bool:
@@ -91,7 +92,7 @@ async def is_stuck(it: Voda, name: str, reason: str) -> bool:
 
 async def says(it: Voda, name: str, sentence: str) -> bool:
     record = it.service.view.job_registry.job(it.id(name))
-    return record is not None and sentence in record.explanation
+    return record is not None and sentence in explanation_text(record)
 
 
 async def has_event(world: PeeredWorld, reason: str, sentence: str) -> bool:

@@ -13,7 +13,7 @@ from voda.clock import VirtualClock
 from voda.domain.reasons.requests import Requested
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.wire.jobs import ArrayView, JobList, JobView, SubmissionView
 
 ARRAYS = "/api/v1/arrays"
@@ -166,7 +166,7 @@ async def test_task_that_comes_late_joins_its_array_until_that_has_all_its_tasks
         await submit(service, "report", after="sweep")
         await submit(service, "sweep-1", array_task=1, **task)
         await service.happens(JobCompleted(job_id="sweep-1"))
-        live = service.backend.journal.view.live.cluster
+        live = service.backend.journal.view.cluster
         assert [each.target for each in (live.job("report") or raises()).waits_for] == ["array sweep"]
         # Each of these would wait for itself.
         await submit(service, "later", after="report")
@@ -234,7 +234,7 @@ async def test_job_comes_after_live_jobs_and_arrays_by_their_names() -> None:
             ("prep", "", "any"),
             ("sweep-0", "sweep", "ok"),
         ]
-        live = service.backend.journal.view.live.cluster
+        live = service.backend.journal.view.cluster
         assert len((live.job("report") or raises()).waits_for) == 2
         await service.happens(JobFailed(job_id="prep", reason="x"))
         for index in range(2):
@@ -254,7 +254,7 @@ async def test_dependency_on_a_job_that_has_ended_is_decided_at_submit() -> None
         await service.happens(JobFailed(job_id="bad", reason="x"))
         await submit(service, "a", after="good")
         await submit(service, "b", after="bad:any")
-        live = service.backend.journal.view.live.cluster
+        live = service.backend.journal.view.cluster
         assert [(live.job(name) or raises()).waits_for for name in "ab"] == [(), ()]
         problem = await refused(service, 422, "POST", JOBS, body=a_manifest("c", after="bad"))
         assert (problem.field, "bad failed, so a job after bad would never start" in problem.detail) == (AFTER, True)

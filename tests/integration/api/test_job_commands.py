@@ -21,8 +21,8 @@ from tests.kube.memory_server import MemoryServer
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.service import START, Service, a_service
 from tests.waiting import DEADLINE_S, is_alive, until, until_it_is
-from voda.api import command_session
 from voda.api.admission import CallerLimits
+from voda.api.streams import command_session
 from voda.auth.tokens import Authenticator, Role
 from voda.client import AsyncClient, ExecResult, InvalidInput, NotAllowed, NotFound, PermanentError, WaitTimeout
 from voda.client.errors import RetryLater

@@ -39,7 +39,7 @@ async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
         assert (default.name, default.nodes, default.gpus, default.used_gpus) == ("default", 2, 8, 3)
         assert (default.running, default.waiting, default.settings.policy) == (1, 1, "elastic-fifo")
         assert (empty.name, empty.nodes, empty.gpus, empty.plan) == ("v100", 0, 0, 0)
-        assert service.backend.journal.view.live.cluster.pools() == ("default",), "to ask is not to change"
+        assert service.backend.journal.view.cluster.pools() == ("default",), "to ask is not to change"
 
 
 async def test_pool_with_shared_gpus_tells_them_apart_from_those_that_plans_hand_out() -> None:

@@ -46,6 +46,9 @@ _REFUSE_BY_SENSE = (
     "listEvents",
     "rerunJob",
     "getUsage",
+    "getState",
+    "listStateChanges",
+    "getTimeline",
     "getLogs",
     "haltJob",
     "drainNode",
@@ -77,6 +80,10 @@ checks.negative_data_rejection.enabled = false
 include-operation-id = "listEvents"
 # A stream has no end, and its beginning is of this log alone.
 parameters = { watch = false, "header.Last-Event-ID" = "1" }
+
+[[operations]]
+include-operation-id = "getState"
+parameters = { watch = false }
 """
 
 

@@ -22,7 +22,7 @@ from voda.controller.snapshots import take_snapshots
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.usage import Usage
 from voda.timetravel.accounting import usage_between
 from voda.wire.housekeeping import UsageView

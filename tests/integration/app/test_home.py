@@ -83,7 +83,7 @@ class Start:
         before = await self.store.position()
         self.view = ReadModel(self.store)
         await self.view.open()
-        live = self.view.live.cluster
+        live = self.view.cluster
         await record_settings(
             self.store, self.clock, live, "default", check_settings(fields), ON_ONE_MACHINE, actor="up"
         )
@@ -95,7 +95,7 @@ class Start:
 async def test_pool_when_new_begins_with_settings_for_one_machine() -> None:
     start = Start()
     assert await start.settle() == 1
-    settings = start.view.live.cluster.settings("default")
+    settings = start.view.cluster.settings("default")
     assert (settings.ratelimit_s, settings.resize_cost_s, settings.policy) == (5.0, 5.0, "elastic-fifo")
 
 
@@ -105,7 +105,7 @@ async def test_pool_when_known_keeps_what_was_set_unless_told_otherwise() -> Non
     assert await start.settle() == 0
     assert await start.settle(policy="afs-l", ratelimit_s=0.0) == 0
     assert await start.settle(ratelimit_s=1.0, placer="packed") == 1
-    settings = start.view.live.cluster.settings("default")
+    settings = start.view.cluster.settings("default")
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("afs-l", "packed", 1.0)
 
 
@@ -114,7 +114,7 @@ async def test_pool_when_given_parameters_of_a_policy_records_those_that_are_new
     assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 1
     assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 0
     assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 60.0}}) == 1
-    assert start.view.live.cluster.settings("default").parameters["tiresias"] == {"demote_gpu_s": 60.0}
+    assert start.view.cluster.settings("default").parameters["tiresias"] == {"demote_gpu_s": 60.0}
 
 
 async def test_pool_when_told_an_unknown_policy_is_refused_and_unchanged() -> None:

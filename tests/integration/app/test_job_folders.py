@@ -31,7 +31,7 @@ from voda.events.types import (
 )
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.untrusted_trees import RemovalStep
 from voda.wire.base import Problem
 from voda.wire.housekeeping import JobFolderView, KeptFolderList

@@ -17,6 +17,7 @@ from voda.events.envelope import Fact
 from voda.events.types import JobSubmitted
 from voda.log.factory import open_store
 from voda.manifests.parse import parse
+from voda.projections.jobs.record_text import explanation_text
 
 _LINKS = {f"A{link}": f"$(A{link - 1})" * 10 for link in range(1, 12)}
 BOMB = [{"name": name, "value": value} for name, value in {"A0": "x" * 100, **_LINKS}.items()]
@@ -57,7 +58,7 @@ async def test_old_job_when_it_expands_to_terabytes_fails_with_its_reason_and_ho
             await until(partial(is_in, service, name, Phase.FAILED))
             job = service.view.job_registry.job(name)
             assert job is not None
-            assert job.explanation.startswith(
+            assert explanation_text(job).startswith(
                 "launcher could not run: variable A4: expected 131072 bytes or less once $(VAR) is expanded"
             )
     async with asyncio.timeout(60), running(options(tmp_path)) as service:

@@ -14,7 +14,7 @@ from tests.served import Server, served
 from tests.service import a_manifest
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed, NodeChanged, NodeJoined, WorkerExited
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 
 def written(folder: Path, *manifests: object) -> str:
@@ -189,7 +189,7 @@ def _later(server: Server, fact: JobCompleted | JobFailed) -> None:
 
 async def _once(server: Server, is_due: Callable[[LiveCluster], bool], fact: AnyFact) -> None:
     for _ in range(1_000):
-        if is_due(server.service.backend.journal.view.live.cluster):
+        if is_due(server.service.backend.journal.view.cluster):
             break
         await asyncio.sleep(0.03)
     await asyncio.sleep(0.3)

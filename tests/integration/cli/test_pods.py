@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput, NotFound
 from voda.operator.pod_ports import PodPorts
 from voda.operator.sharing.pod_explanations import PodExplanations
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating.raters import RATERS
 
 COMMANDS = ("explain", "describe")

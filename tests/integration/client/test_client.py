@@ -34,7 +34,7 @@ from voda.client import (
     WrongState,
 )
 from voda.events.types import JobCanceled, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
-from voda.projections.job_record import new_record
+from voda.projections.jobs.record import new_record
 
 PRINTED = "first\nsecond ✓\nlast without an end"
 

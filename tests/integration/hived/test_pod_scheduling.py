@@ -94,12 +94,12 @@ async def test_cells_that_a_job_has_borrowed_are_left_by_it_before_the_pod_is_bo
         spec = a_spec("elastic", virtual_cluster="b", min_replicas=2, max_replicas=16)
         await at.service.happens(JobSubmitted(spec=spec))
         await decided(at.service, leader)
-        planned = at.service.backend.journal.view.live.cluster.plan("default").placement["elastic"]
+        planned = at.service.backend.journal.view.cluster.plan("default").placement["elastic"]
         await at.service.happens(WorkerStarted(job_id="elastic", workers=dict(enumerate(planned))))
         (pod,) = at.pods.gang("g", 1, 4)
         assert "waits until workers of elastic have left node" in await at.reason(pod)
         await decided(at.service, leader)
-        after = at.service.backend.journal.view.live.cluster.plan("default").placement["elastic"]
+        after = at.service.backend.journal.view.cluster.plan("default").placement["elastic"]
         assert len(planned) == 16
         assert len(after) == 12
         assert "waits until workers of elastic have left node" in await at.reason(pod)
@@ -125,7 +125,7 @@ async def test_cells_that_a_job_has_borrowed_are_reclaimed_for_a_pod_that_kube_s
             await at.watch.reclaim()
             assert (await at.facts()).count("gang.joined") == placed
         await decided(at.service, leader)
-        assert len(at.service.backend.journal.view.live.cluster.plan("default").placement["elastic"]) == 12
+        assert len(at.service.backend.journal.view.cluster.plan("default").placement["elastic"]) == 12
         assert await at.start(before)
         at.pods.create("wrong", virtualCluster="none")
         pass_time(at.service, 20)
@@ -138,7 +138,7 @@ async def test_job_of_a_virtual_cluster_has_what_its_pods_leave_of_the_quota() -
         nodes = await at.start(*at.pods.gang("g", 1, 4))
         await at.service.happens(JobSubmitted(spec=a_spec("job", virtual_cluster="a", min_replicas=4, max_replicas=16)))
         await decided(at.service, leader)
-        plan = at.service.backend.journal.view.live.cluster.plan("default")
+        plan = at.service.backend.journal.view.cluster.plan("default")
         assert (len(plan.placement["job"]), len(plan.guaranteed["job"])) == (12, 4)
         assert not {*nodes} & {*plan.placement["job"]}
 

@@ -8,7 +8,7 @@ from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 
 
 class Scene:

@@ -16,8 +16,8 @@ from voda.events.event_text import job_change_text
 from voda.events.types import JobChanged
 from voda.programs.launchers import Launcher
 from voda.programs.program_manifest import ProgramJob, program_manifest
-from voda.projections.job_changes import respecified
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.changes import respecified
+from voda.projections.jobs.record import JobRecord
 
 ANN = Caller(user="ann", role="user")
 

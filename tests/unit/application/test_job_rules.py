@@ -12,7 +12,7 @@ from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.gpus import NO_GPUS, GpuDevice, GpuRequest
 from voda.events.types import NodeJoined
 from voda.manifests.parse import parse
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 _MEMORY = "elasticgpu.io/gpu-memory"
 _CONTAINER = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"

@@ -9,8 +9,8 @@ from tests.service import a_backend, a_manifest
 from voda.application.job_rules import JobRules, LiveJobLimits
 from voda.auth.callers import Caller
 from voda.domain.errors import TooManyJobs
-from voda.projections.job_record import submitted_bytes
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.record import submitted_bytes
+from voda.projections.jobs.registry import JobRegistry
 
 
 async def test_user_with_less_than_an_equal_part_is_served_when_all_live_jobs_have_too_many_bytes() -> None:

@@ -9,7 +9,7 @@ from voda.auth.callers import Caller
 from voda.auth.write_quota import DEFAULT_BYTES, WriteQuota, payer, size_of
 from voda.domain.errors import InvalidInput, QuotaExceeded, StoreUnavailable
 from voda.events.types import JobProgressed
-from voda.projections.job_record import MOST_METRICS, MOST_METRICS_BYTES
+from voda.projections.jobs.record import MOST_METRICS, MOST_METRICS_BYTES
 
 NOON = 1_800_000_000.0
 

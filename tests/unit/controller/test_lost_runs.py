@@ -11,7 +11,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 
 def a_plan(number: int, **fields: object) -> PlanAdopted:

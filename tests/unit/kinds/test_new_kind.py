@@ -89,7 +89,7 @@ from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable
 from voda.manifests.parse import parse
-from voda.projections.job_changes import new_job
+from voda.projections.jobs.changes import new_job
 
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}

@@ -14,7 +14,7 @@ from voda.placement import PLACERS
 from voda.policies import POLICIES
 
 WHY = "label does not match"
-BOTH = pytest.mark.parametrize("placer", ["packed", "steady"])
+ALL = pytest.mark.parametrize("placer", PLACERS)
 NODES = (a_node("n1", gpus=8), a_node("n2", gpus=8))
 
 
@@ -34,7 +34,7 @@ def only_on_n1(job_id: str, **fields: Any) -> Job:
     return a_job(job_id, **{"submitted_at": 5.0, "max_replicas": 8, "refusals": {"n2": WHY}, **fields})
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l"])
 def test_job_when_only_one_node_takes_it_and_another_job_has_all_then_that_shrinks_there(
     policy: str, placer: str
@@ -46,14 +46,14 @@ def test_job_when_only_one_node_takes_it_and_another_job_has_all_then_that_shrin
     assert len(placement["narrow"]) + len(placement["wide"]) == 16
 
 
-@BOTH
+@ALL
 def test_jobs_when_they_are_confined_to_one_node_then_they_share_it_and_others_have_the_rest(placer: str) -> None:
     wide = at_work("wide", *["n1"] * 8, *["n2"] * 8, max_replicas=16)
     placement = planned(wide, only_on_n1("b"), only_on_n1("c", submitted_at=6.0), placer=placer)
     assert {job_id: len(nodes) for job_id, nodes in placement.items()} == {"wide": 8, "b": 4, "c": 4}
 
 
-@BOTH
+@ALL
 def test_job_of_fixed_size_when_it_is_in_the_way_then_it_moves_where_there_is_room_and_else_stays(placer: str) -> None:
     rigid = at_work("rigid", *["n1"] * 8, min_replicas=8, max_replicas=8)
     narrow = only_on_n1("narrow", min_replicas=4)
@@ -62,13 +62,13 @@ def test_job_of_fixed_size_when_it_is_in_the_way_then_it_moves_where_there_is_ro
     assert planned(rigid, other, narrow, placer=placer) == {"rigid": ("n1",) * 8, "other": ("n2",) * 8}
 
 
-@BOTH
+@ALL
 def test_job_of_higher_priority_when_it_can_use_all_then_it_leaves_nothing(placer: str) -> None:
     high = at_work("high", *["n1"] * 8, *["n2"] * 8, max_replicas=16, priority=5)
     assert planned(high, only_on_n1("narrow"), placer=placer) == {"high": ("n1",) * 8 + ("n2",) * 8}
 
 
-@BOTH
+@ALL
 def test_job_of_lower_priority_when_it_is_where_another_can_go_alone_then_it_goes_elsewhere_or_ends(
     placer: str,
 ) -> None:
@@ -79,7 +79,7 @@ def test_job_of_lower_priority_when_it_is_where_another_can_go_alone_then_it_goe
     assert planned(low, full, narrow, placer=placer) == {"full": ("n2",) * 8, "narrow": ("n1",) * 8}
 
 
-@BOTH
+@ALL
 def test_jobs_when_their_policy_gives_each_what_it_requests_then_none_shrinks_for_another(placer: str) -> None:
     wide = at_work("wide", *["n1"] * 8, *["n2"] * 4, max_replicas=16, requested_replicas=12)
     full = planned(wide, only_on_n1("narrow", max_replicas=1), policy="fifo", placer=placer)
@@ -87,7 +87,7 @@ def test_jobs_when_their_policy_gives_each_what_it_requests_then_none_shrinks_fo
     assert full["narrow"] == ("n1",)
 
 
-@BOTH
+@ALL
 def test_job_when_others_use_up_the_cpus_of_a_node_beyond_their_minimum_then_they_leave_some(placer: str) -> None:
     nodes = (a_node("n1", gpus=8, room={"cpu": 64_000}),)
     hungry = at_work("hungry", *["n1"] * 6, max_replicas=6, needs=PodNeeds(requests={"cpu": 10_000}))
@@ -96,7 +96,7 @@ def test_job_when_others_use_up_the_cpus_of_a_node_beyond_their_minimum_then_the
     assert placement == {"hungry": ("n1",) * 4, "other": ("n1",)}
 
 
-@BOTH
+@ALL
 def test_jobs_when_one_stands_in_the_way_of_another_that_stands_in_the_way_then_both_move(placer: str) -> None:
     nodes = tuple(a_node(name, gpus=2) for name in ("n1", "n2", "n3"))
     a = at_work("a", "n1", "n1", min_replicas=2, max_replicas=2, refusals={"n3": WHY})

@@ -1,4 +1,4 @@
-"""What nodes that refuse a job, and a worker that anchors it, mean for both placers."""
+"""What nodes that refuse a job, and a worker that anchors it, mean for placers."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,13 @@ from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.domain.state import Estimate, linear_speedup
 from voda.events.node_text import refused_text
-from voda.placement import Placer
+from voda.placement import PLACERS, Placer
 from voda.placement.packed import Packed
 from voda.placement.steady import Steady
 from voda.planner.feasibility import largest_refusal, room_for
 
 FULL = "2 CPUs free, 4 needed"
+ALL = pytest.mark.parametrize("placer", PLACERS.values(), ids=PLACERS)
 
 
 def placed(
@@ -38,14 +39,14 @@ def at(*nodes: str) -> dict[int, str]:
 # ---- refusals
 
 
-@pytest.mark.parametrize("placer", [Steady(), Packed()])
+@ALL
 def test_placers_when_a_node_refuses_a_job_then_it_goes_elsewhere_and_others_come(placer: Placer) -> None:
     jobs = [a_job("a", max_replicas=8, refusals={"n1": FULL}), a_job("b")]
     answer = placed({}, *jobs, replicas={"a": 4, "b": 1}, placer=placer)
     assert answer == {"a": ("n2",) * 4, "b": ("n1",)}
 
 
-@pytest.mark.parametrize("placer", [Steady(), Packed()])
+@ALL
 def test_placers_when_every_node_refuses_a_job_then_it_gets_nothing(placer: Placer) -> None:
     job = a_job("a", refusals={"n1": FULL, "n2": FULL})
     assert placed({}, job, replicas={"a": 1}, placer=placer) == {}
@@ -97,7 +98,7 @@ def test_packed_when_copies_are_mapped_then_no_copy_comes_to_a_node_that_refuses
     assert placed(in_force, job, replicas={"a": 3}, placer=Packed()) == {"a": ("n2",) * 3}
 
 
-@pytest.mark.parametrize("placer", [Steady(), Packed()])
+@ALL
 def test_placers_when_workers_are_at_work_on_a_node_that_refuses_their_job_then_they_stay(placer: Placer) -> None:
     in_force: Placement = {"a": ("n1",) * 3, "b": ("n2",)}
     jobs = [a_job("a", max_replicas=3, refusals={"n1": FULL}, workers=at("n1", "n1", "n1")), a_job("b", max_replicas=4)]
@@ -118,17 +119,15 @@ def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:
 
 # ---- nodes that take a number
 
-BOTH = pytest.mark.parametrize("placer", [Steady(), Packed()])
 
-
-@BOTH
+@ALL
 def test_placers_when_a_node_takes_a_number_then_so_many_are_there_and_others_elsewhere(placer: Placer) -> None:
     job = a_job("a", max_replicas=8, refusals={"n1": FULL}, fits={"n1": 3})
     answer = placed({}, job, nodes=(a_node("n1"), a_node("n2", gpus=2)), replicas={"a": 8}, placer=placer)
     assert sorted(answer["a"]) == ["n1"] * 3 + ["n2"] * 2
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("at_work", [{}, {1: "n1", 2: "n1", 3: "n1"}])
 def test_placers_when_a_node_takes_a_number_then_its_lowest_indices_are_there_whichever_it_refused(
     placer: Placer, at_work: Mapping[int, str]

@@ -13,7 +13,7 @@ from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 
-BOTH = pytest.mark.parametrize("placer", ["packed", "steady"])
+ALL = pytest.mark.parametrize("placer", PLACERS)
 MOST_CALLS = 1_000_000
 
 
@@ -62,7 +62,7 @@ def planned_in_few_steps(view: ClusterState, policy: str, placer: str) -> Cluste
         sys.setprofile(None)
 
 
-@BOTH
+@ALL
 def test_jobs_of_fixed_size_when_cpus_run_short_then_few_steps_show_that_no_more_start(placer: str) -> None:
     sizes = {"min_replicas": 2, "max_replicas": 2, "requested_replicas": 2}
     view = planned_in_few_steps(a_view(nodes=20, jobs=80, at_work=40, **sizes), "fifo", placer)
@@ -70,7 +70,7 @@ def test_jobs_of_fixed_size_when_cpus_run_short_then_few_steps_show_that_no_more
     assert planned_in_few_steps(view, "fifo", placer).plan.placement == view.plan.placement
 
 
-@BOTH
+@ALL
 def test_elastic_jobs_when_cpus_run_short_then_all_start_in_few_steps_and_stay_as_they_are(placer: str) -> None:
     view = a_view(nodes=25, jobs=50, min_replicas=1, max_replicas=8, requested_replicas=4)
     first = planned_in_few_steps(view, "elastic-fifo", placer)

@@ -20,7 +20,7 @@ from voda.planner.allocation.resize_cost import without_thrash
 from voda.planner.plan_changes import changes
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
-from voda.projections.pool_changes import adopted
+from voda.projections.cluster.pool_changes import adopted
 
 MAX_REPLICAS = 8
 COST_S = 60.0

@@ -29,8 +29,8 @@ from voda.events.types import (
 from voda.placement import PLACERS
 from voda.planner.allocation.priority import allocate
 from voda.policies import POLICIES
+from voda.projections.cluster.pool_changes import charge_user
 from voda.projections.live import Live
-from voda.projections.pool_changes import charge_user
 
 HALF_LIFE_S = 86_400.0
 USERS = Settings(fair_share="users")

@@ -17,7 +17,7 @@ from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.plan_changes import changes
 from voda.policies import POLICIES
-from voda.projections.pool_changes import adopted
+from voda.projections.cluster.pool_changes import adopted
 
 ONE = Gpus(1)
 
@@ -153,3 +153,16 @@ def test_job_of_lower_priority_does_not_get_the_gpus_of_a_launcher() -> None:
     low = a_job("low", gpus_per_replica=8, submitted_at=9.0, priority=-1)
     view = a_state(jobs=[mpi, low], nodes=one, placement={"mpi": ("n1",) * 7})
     assert decided(view).placement == {"mpi": ("n1",) * 7}
+
+
+@pytest.mark.parametrize("placer", sorted(PLACERS))
+def test_launcher_that_is_to_be_made_anew_goes_to_no_cordoned_node(placer: str) -> None:
+    at = ("n1",) * 3
+    mpi = with_workers(an_mpijob(max_replicas=3, requested_replicas=3), at)
+    cordoned, full = a_node("n1", gpus=8, is_schedulable=False), a_node("n2", gpus=8, foreign_gpus=8)
+    for others, launchers in (([full], {}), ([a_node("n2", gpus=8)], {"mpi": "n2"})):
+        view = a_state(jobs=[mpi], nodes=[cordoned, *others], placement={"mpi": at})
+        view = replace(view, plan=replace(view.plan, launchers={"mpi": "n1"}))
+        plan = decide(view, POLICIES["elastic-fifo"], PLACERS[placer], 0.0, cause="tick")
+        assert plan.launchers == launchers
+        assert plan.placement == {"mpi": at[: 3 if launchers else 2]}

@@ -44,7 +44,7 @@ from voda.projections.live import Live
 
 NOW = 1_000.0
 EAGER = Settings(heeds_resize_cost=False)
-PLACER_NAMES = ("packed", "steady")
+PLACER_NAMES = tuple(PLACERS)
 
 
 def planned(view: ClusterState, now: float = NOW, *, policy: str = "elastic-fifo", placer: str = "steady") -> Plan:

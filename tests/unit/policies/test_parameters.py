@@ -83,7 +83,7 @@ async def test_policy_when_one_file_is_added_then_the_api_documents_takes_and_sh
         change = {"policy": "thrifty", "parameters": {"thrifty": {"spared": 3}}}
         answer = await service.ask("PATCH", "/api/v1/pools/default/settings", body=change)
         assert answer.as_a(Settings).parameters["thrifty"] == {"spared": 3}
-        assert service.backend.journal.view.live.cluster.settings("default").parameters == {"thrifty": {"spared": 3}}
+        assert service.backend.journal.view.cluster.settings("default").parameters == {"thrifty": {"spared": 3}}
 
 
 @pytest.mark.usefixtures("thrifty")

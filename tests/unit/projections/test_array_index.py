@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.builders import a_spec
 from voda.domain.job_array import ArrayTask
-from voda.projections.job_names import ArrayIndex
-from voda.projections.job_record import JobRecord, new_record
+from voda.projections.jobs.names import ArrayIndex
+from voda.projections.jobs.record import JobRecord, new_record
 
 
 def a_task(array_id: str, *, user: str, indices: str = "0", **fields: Any) -> JobRecord:

@@ -13,8 +13,8 @@ from voda.events.types import (
     JobSubmitted,
     PlanAdopted,
 )
-from voda.projections.dependencies import LiveArray
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.dependencies import LiveArray
+from voda.projections.cluster.live_cluster import LiveCluster
 
 
 def on(job_id: str, condition: Condition = "ok", **fields: object) -> Dependency:

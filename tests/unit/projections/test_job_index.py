@@ -4,7 +4,7 @@ import tracemalloc
 
 import msgspec
 
-from voda.projections.job_registry import SubmissionIndex
+from voda.projections.jobs.registry import SubmissionIndex
 
 
 def filled(jobs: int) -> SubmissionIndex:

@@ -1,7 +1,7 @@
 """What names mean beyond the registry: in other namespaces, and after some of their jobs are forgotten."""
 
 from tests.builders import a_spec
-from voda.projections.job_names import JobNames
+from voda.projections.jobs.names import JobNames
 
 
 def named(*jobs: tuple[str, str, str]) -> JobNames:

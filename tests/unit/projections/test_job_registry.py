@@ -39,10 +39,11 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.projections.history import FinishedJob, History
-from voda.projections.job_record import MOST_METRICS, JobRecord
-from voda.projections.job_registry import EndedJobs, JobRegistry
-from voda.projections.live import LiveCluster
+from voda.projections.jobs.record import MOST_METRICS, JobRecord
+from voda.projections.jobs.record_text import explanation_text, obstacle_text
+from voda.projections.jobs.registry import EndedJobs, JobRegistry
 from voda.projections.usage import Usage, UsageRow
 from voda.timetravel.job_reports import newest_reports
 
@@ -189,14 +190,14 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
 def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
     log = a_submitted_job()
     log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=7)
-    assert (the(log).obstacle, the(log).explanation) == ("no image", "no image")
+    assert (obstacle_text(the(log)), explanation_text(the(log))) == ("no image", "no image")
     assert folded(log).changed_jobs == {"a"}
     log.add(JobStalled(job_id="a"), at=8)
     assert the(log).stall is None
     log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=9)
     log.add(JobFailed(job_id="a", reason="out of memory"), at=10)
     log.add(JobStalled(job_id="a", reason=Said(text="no pods")), at=11)
-    assert (the(log).stall, the(log).explanation) == (None, "out of memory")
+    assert (the(log).stall, explanation_text(the(log))) == (None, "out of memory")
 
 
 def test_action_that_failed_is_counted_and_told() -> None:
@@ -210,13 +211,13 @@ def test_error_of_an_action_holds_up_a_job_until_it_succeeds_or_another_plan_cha
     log = a_submitted_job(max_replicas=3)
     log.add(a_plan(1, 1, placed={"a": ("n1",)}), at=1)
     log.add(ActionFailed(job_id="a", action="start", error="no such command", retry_at=4.0), at=2)
-    assert (the(log).obstacle, the(log).retry_at) == ("start: no such command", 4.0)
+    assert (obstacle_text(the(log)), the(log).retry_at) == ("start: no such command", 4.0)
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=3)
     log.add(exits("failed", 0), at=4)
-    assert (the(log).last_error, the(log).obstacle, the(log).retry_at) == ("", "", None)
+    assert (the(log).last_error, obstacle_text(the(log)), the(log).retry_at) == ("", "", None)
     log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=5)
     log.add(a_plan(2, 5, placed={"a": ("n2", "n2")}), at=6)
-    assert the(log).obstacle == ""
+    assert obstacle_text(the(log)) == ""
 
 
 def test_job_that_has_ended_has_no_next_try() -> None:
@@ -613,7 +614,7 @@ def test_reason_is_that_of_the_last_plan_that_gave_one_until_one_releases_the_jo
 def test_job_when_halted_says_why(reason: Requested, shown: str) -> None:
     log = a_submitted_job()
     log.add(JobHaltRequested(job_id="a", reason=reason), at=1)
-    assert (the(log).is_halted, the(log).explanation) == (True, shown)
+    assert (the(log).is_halted, explanation_text(the(log))) == (True, shown)
 
 
 def test_job_that_was_preempted_and_has_ended_waits_no_more() -> None:

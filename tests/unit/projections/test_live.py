@@ -54,8 +54,9 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.live import Live, LiveCluster
-from voda.projections.pool_changes import LivePool
+from voda.projections.cluster.live_cluster import LiveCluster
+from voda.projections.cluster.pool_changes import LivePool
+from voda.projections.live import Live
 
 
 def folded(log: Log) -> LiveCluster:

@@ -16,7 +16,7 @@ from voda.events.types import (
     ShareRequested,
     ShareRequestWithdrawn,
 )
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 
 GPU = GpuDevice(memory_mib=16_000)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from voda.controller.triggers import longer_at
 from voda.domain.gpus import Gpus
 from voda.domain.state import Surplus
-from voda.projections.surplus import SurplusHistory
+from voda.projections.cluster.surplus import SurplusHistory
 
 
 def a_cycle(times: int) -> Surplus:

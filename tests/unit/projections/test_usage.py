@@ -18,7 +18,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.timeline import Timeline
 from voda.projections.usage import DAY_S, Usage, UsageKey, UsageRow
 

@@ -28,7 +28,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.live import LiveCluster
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.reconcilers.resync import missing_facts
 
 _JOBS = ("a", "b")

@@ -26,7 +26,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.policies import POLICIES
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.live import Live
 from voda.simulator.engine import InitialState, ScheduledFact, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload

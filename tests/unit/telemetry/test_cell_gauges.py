@@ -128,6 +128,6 @@ def test_guarantees_when_the_nodes_for_them_have_left_are_lost() -> None:
 
 
 def _plan_for(service: Service) -> PlanAdopted:
-    fact = replan(service.backend.journal.view.live.state("default"))
+    fact = replan(service.backend.live.state("default"))
     assert fact is not None
     return fact

@@ -11,7 +11,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import PrometheusTelemetry
 

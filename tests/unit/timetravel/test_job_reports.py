@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import Log
 from voda.events.types import AnyFact, JobCompleted, JobProgressed, WorkerStarted
-from voda.projections.job_record import MOST_METRICS_BYTES, MOST_REPORTS, ReportMarks, metrics_bytes
+from voda.projections.jobs.record import MOST_METRICS_BYTES, MOST_REPORTS, ReportMarks, metrics_bytes
 from voda.timetravel.job_reports import MOST_REPORTS_BYTES, newest_reports
 
 

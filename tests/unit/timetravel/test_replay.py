@@ -7,7 +7,7 @@ from voda.domain.plan import Plan
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobProgressed, JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.memory import MemoryStore
-from voda.projections.pool_changes import adopted
+from voda.projections.cluster.pool_changes import adopted
 from voda.timetravel import replay
 from voda.timetravel.replay import plan_numbered, position_of
 

@@ -11,11 +11,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from voda.api.presenters.queue_places import QueuePlaces
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.domain.job import JobSpec
 from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.record_text import explanation_text
 from voda.timetravel.job_reports import RecordedReport
 from voda.wire.base import Instant, View, instant, view_of
 from voda.wire.jobs import (
@@ -70,7 +71,7 @@ def job_of(
         share=share_of(spec),
         planned_replicas=len(record.planned),
         reason=record.present_reason,
-        message=record.explanation,
+        message=explanation_text(record),
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         started_at=job.first_started_at,
         gpu_s=job.attained_service_gpu_s,
@@ -149,7 +150,7 @@ class _Rendered(Struct, frozen=True, gc=False):
 class JobJsonCache:
     """Makes the JSON of jobs, and keeps it."""
 
-    def __init__(self, view: ReadModel) -> None:
+    def __init__(self, view: JournalView) -> None:
         self._view = view
         self._cache: dict[str, _Rendered] = {}
         self._queue_places = QueuePlaces(view)

@@ -75,10 +75,10 @@ def nodes_of(
     """Return the nodes of a pool by name; `shares` are the accounts of shared GPUs by node, `job_gpus` returns of a
     node GPU -> the job that has all of it, where that is known.
     """
-    gpus = _gpus_by_node(state.jobs.values())
+    gpus = gpus_by_node(state.jobs.values())
     shareable = {name: gpus_of(account, job_gpus(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
-        _node(state, node, gpus.get(name, {}), shareable.get(name, ())) for name, node in sorted(state.nodes.items())
+        node_of(state, node, gpus.get(name, {}), shareable.get(name, ())) for name, node in sorted(state.nodes.items())
     )
 
 
@@ -89,7 +89,7 @@ def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanVi
     return view_of(PlanView, plan, position=position, decided_at=decided_at, messages=messages, changed=tuple(changed))
 
 
-def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
+def gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     """Return node -> job id -> GPUs that the job's workers hold there."""
     gpus: dict[str, Counter[str]] = defaultdict(Counter)
     for job in (job for job in jobs if job.spec.gpus_per_replica):
@@ -98,7 +98,8 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return gpus
 
 
-def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], shareable: tuple[GpuView, ...]) -> NodeView:
+def node_of(state: ClusterState, node: Node, jobs: Mapping[str, int], shareable: tuple[GpuView, ...]) -> NodeView:
+    """Return a node on which jobs (id -> GPUs) hold GPUs; `shareable` are those of which pods may have parts."""
     used, since, drain = sum(jobs.values()), state.silent_since.get(node.name), state.drains.get(node.name)
     until = None if since is None or state.is_mostly_silent else since + state.settings.node_grace_s
     return view_of(

@@ -8,7 +8,7 @@ than GPUs has no place; tasks of a bounded array have none before a forecast say
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.domain.job import Job
 from voda.domain.plan import ExpectedTimes
 
@@ -19,7 +19,7 @@ _MOST_LIVE: Final = 500
 class QueuePlaces:
     """Counts the queues anew whenever the log has grown or a forecast was made."""
 
-    def __init__(self, view: ReadModel) -> None:
+    def __init__(self, view: JournalView) -> None:
         self._view = view
         self._counted: tuple[int, Mapping[str, ExpectedTimes]] = (-1, {})
         self._places: Mapping[str, int] = {}
@@ -33,7 +33,7 @@ class QueuePlaces:
         return self._places.get(job_id)
 
     def _numbered(self) -> Mapping[str, int]:
-        cluster, forecasts = self._view.live.cluster, self._view.forecasts
+        cluster, forecasts = self._view.cluster, self._view.forecasts
         positions: dict[str, dict[str, float]] = {pool: {} for pool in cluster.pools()}
         for job_id, forecast in forecasts.items():
             job = cluster.job(job_id)

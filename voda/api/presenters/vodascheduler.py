@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from voda.domain.errors import InvalidInput
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 ALGORITHMS: Final[Mapping[str, str]] = {
     "FIFO": "fifo",

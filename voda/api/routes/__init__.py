@@ -5,6 +5,6 @@ caller, reads and answers with the functions of voda.api.requests, and raises er
 voda.api.problems, which the server turns into problems.
 
 In reading order: `jobs` (submit, list, change, cancel, explain), `job_reports` (output and progress of jobs), `pools`
-(nodes and plans too), `events`, `share_extender` (pods that ask for GPUs), `service` (version, health,
-metrics), `openapi_docs`, `vodascheduler_compat`.
+(nodes and plans too), `events`, `service` (version, health,
+metrics), `openapi_docs`, `moments` (what a page draws), `compat/` (what other programs ask).
 """

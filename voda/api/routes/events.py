@@ -16,7 +16,7 @@ from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_future_position
 from voda.api.requests import json_response, query_of
-from voda.api.streams import StreamedResponse
+from voda.api.streams.response import StreamedResponse
 from voda.application import event_feed
 from voda.application.event_feed import EventFilter, EventHub
 from voda.application.journal import Journal
@@ -27,7 +27,7 @@ from voda.events.envelope import Event
 from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
 from voda.log.store import EventStore
-from voda.projections.job_names import EXACT
+from voda.projections.jobs.names import EXACT
 from voda.wire.events import EventList
 
 SSE: Final = "text/event-stream"

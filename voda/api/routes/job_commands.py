@@ -13,17 +13,17 @@ from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
 from voda.api.admission import SHARES, CallerLimits
-from voda.api.command_session import CommandSession, command_socket
 from voda.api.operation import SHUTTING_DOWN, WRITERS, Operation, Response, Routes
 from voda.api.requests import query_of
 from voda.api.routes.job_reports import named_replica
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.api.streams.command_session import CommandSession, command_socket
 from voda.application.journal import Journal
 from voda.application.lookup import job_of
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import CommandEnd, CommandRequest, Outputs, RemoteCommands
 from voda.domain.errors import NotFound, VodaError, WrongState
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 AUDIT: Final = logging.getLogger("voda.audit")
 """Shown whatever the level of the rest."""

@@ -18,7 +18,7 @@ from voda.application.journal import Journal
 from voda.application.lookup import job_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 from voda.wire.jobs import JobView
 
 _JOB: Final = (Response(of=JobView, headers=JOB_ETAG),)

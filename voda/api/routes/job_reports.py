@@ -19,18 +19,17 @@ from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Resp
 from voda.api.presenters.jobs import ReportList, report_list
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.streams import StreamedResponse
+from voda.api.streams.response import StreamedResponse
 from voda.application.change_job import ProgressReport, report
 from voda.application.job_folders import FolderKeeper
-from voda.application.journal import Journal
+from voda.application.journal import Journal, JournalView
 from voda.application.lookup import job_of, spec_of
-from voda.application.read_model import ReadModel
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import LineTimes, Outputs
 from voda.domain.errors import FolderGone, InvalidField, InvalidInput, NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
-from voda.projections.job_names import EXACT
+from voda.projections.jobs.names import EXACT
 from voda.timetravel.job_reports import reports_of
 from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
 
@@ -210,7 +209,7 @@ async def refuse_deleted(folders: FolderKeeper | None, job_id: str) -> None:
         raise FolderGone(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
 
 
-def _select_replica(view: ReadModel, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
+def _select_replica(view: JournalView, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
     """Return the replica that a text names; raises NotFound."""
     if not known:
         raise NotFound(f"job {spec.job_id} {_why_no_output(view, spec.job_id)}")
@@ -234,7 +233,7 @@ def named_replica(known: Sequence[str], replica: str) -> str | None:
     )
 
 
-def _why_no_output(view: ReadModel, job_id: str) -> str:
+def _why_no_output(view: JournalView, job_id: str) -> str:
     record = view.job_registry.job(job_id)
     if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"

@@ -33,7 +33,9 @@ from voda.application.lookup import job_id_then, job_of, spec_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.record_text import obstacle_text
+from voda.projections.live import Live
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
 from voda.timetravel.moment import LogPlace, find, parse_moment
@@ -218,6 +220,7 @@ class ExplanationRoutes(Routes):
     tag = "Jobs"
 
     journal: Journal
+    live: Live
 
     @Operation(
         "GET",
@@ -244,7 +247,7 @@ class ExplanationRoutes(Routes):
         return json_response(explanation_of(explanation, expected_start_at=expected))
 
     async def _now(self, job_id: str) -> JobExplanation:
-        store, live, now = self.journal.store, self.journal.view.live, self.journal.clock.now()
+        store, live, now = self.journal.store, self.live, self.journal.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
             explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
             explanation = replace(explanation, doubt=doubt_text(live.learning.measurements(job_id)))
@@ -267,7 +270,7 @@ def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> Job
         explanation,
         # What holds it up has a line of its own here.
         reason=record.present_reason,
-        obstacle=record.obstacle,
+        obstacle=obstacle_text(record),
         retry_at=record.retry_at,
         program_failures=record.program_failures,
         last_failure=record.last_failure,

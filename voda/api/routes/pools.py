@@ -106,7 +106,7 @@ class NodeRoutes(Routes):
 
     @property
     def _shares(self) -> Mapping[str, SharingNode]:
-        return self.journal.view.live.cluster.shares.nodes
+        return self.journal.view.cluster.shares.nodes
 
     def _node(self, name: str) -> NodeView:
         state = state_with(self.journal.view, name)

@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
 from voda.domain.reasons.stalls import StallReason
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 from voda.projections.live import Live
 
 
@@ -39,11 +39,11 @@ class LoggedJobs:
         return self.by_id().values()
 
     def by_id(self) -> Mapping[str, Job]:
-        live = self._view.live.cluster
+        live = self._view.cluster
         return {job_id: job for pool in live.pools() for job_id, job in live.jobs(pool).items()}
 
     def job_pools(self) -> Iterable[str]:
-        live = self._view.live.cluster
+        live = self._view.cluster
         return [pool for pool in live.pools() if live.jobs(pool)]
 
     def stall(self, job_id: str) -> StallReason | None:

@@ -257,6 +257,7 @@ class KubernetesService:
         outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
         return Backend(
             journal=journal,
+            live=self.view.live,
             submits=submits,
             access=self.access,
             pools=self.pools,
@@ -287,7 +288,7 @@ class KubernetesService:
         return unadopted(self.mirror.jobs(), self.view.job_registry, self.reporter.states.refused)
 
     def _health_warning(self) -> str:
-        live = self.view.live.cluster
+        live = self.view.cluster
         silent = [pool for pool in live.pools() if live.state(pool).is_mostly_silent]
         if silent:
             return (
@@ -330,7 +331,7 @@ class KubernetesService:
             pools=tuple(self.options.pools),
             relist_s=cluster.relist_seconds,
             values=TemplateValues(tolerated_taints=cluster.tolerated_taints, environment=self.environment),
-            settings=self.view.live.cluster.settings,
+            settings=self.view.cluster.settings,
             telemetry=self.telemetry,
         )
 
@@ -346,7 +347,7 @@ class KubernetesService:
 
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
-        requested, live = self.options.pool_settings(pool), self.view.live.cluster
+        requested, live = self.options.pool_settings(pool), self.view.cluster
         position = await record_settings(self.store, self.clock, live, pool, requested, {}, actor="serve")
         await self.view.wait_for(position)
 

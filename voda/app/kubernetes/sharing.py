@@ -57,7 +57,7 @@ class Sharing:
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
         self.explanations = PodExplanations(
             inventory=inventory,
-            shares=lambda: journal.view.live.cluster.shares,
+            shares=lambda: journal.view.cluster.shares,
             rater=rater,
             claimants=claimants,
             is_extender=settings.enabled,

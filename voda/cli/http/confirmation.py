@@ -15,7 +15,7 @@ from voda.cli.http.client import Client, HttpCall, decode, resource_path
 from voda.cli.render.terminal import note, plain
 from voda.cli.watch.lists import fetch_jobs
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound
-from voda.projections.job_names import EXACT, OF_OWNER
+from voda.projections.jobs.names import EXACT, OF_OWNER
 from voda.wire.jobs import JobView
 
 _LOOKED_AT: Final = 100

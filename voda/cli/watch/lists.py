@@ -60,18 +60,27 @@ def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> FetchedJob
         token = page.next
 
 
-def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
-    """Return these jobs, and the tasks of these arrays."""
+def fetch_named_jobs(client: Client, names: Sequence[str], filters: JobFilters | None = None) -> FetchedJobs:
+    """Return these jobs, and the tasks of these arrays, those of them that match the filters."""
     raw: list[bytes] = []
     for name in names:
         try:
-            raw.append(client.get(resource_path("jobs", name)))
+            raw += _matching(client, client.get(resource_path("jobs", name)), filters)
         except NotFound:
             found = fetch_jobs(client, {"array": name}, limit=0)
             if not found.items:
                 raise
-            raw += found.raw
+            raw += (fetch_jobs(client, {**filters, "array": name}, limit=0) if filters else found).raw
     return _jobs(raw, len(raw), raw[0] if len(raw) == len(names) == 1 else None)
+
+
+def _matching(client: Client, job: bytes, filters: JobFilters | None) -> Sequence[bytes]:
+    """Return the job, as the server has it now, where it matches the filters."""
+    if not filters:
+        return [job]
+    named = decode(job, JobView)
+    found = fetch_jobs(client, {**filters, "name": named.name}, limit=0)
+    return [raw for each, raw in zip(found.items, found.raw, strict=True) if each.job_id == named.job_id]
 
 
 def names_of_tasks(client: Client, names: Sequence[str]) -> Sequence[str]:
@@ -93,10 +102,11 @@ def fetch_array(client: Client, name: str) -> ArrayView:
 
 
 def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
-    """Return all nodes, or these, and the server's bytes."""
+    """Return all nodes, or this one, of a pool where one is named, and the server's bytes."""
     if names:
         body = client.get(resource_path("nodes", _one(names, "node")))
-        return [decode(body, NodeView)], body
+        node = decode(body, NodeView)
+        return ([node], body) if pool in ("", node.pool) else ((), msgspec.json.encode(NodeList(items=())))
     body = client.get("/nodes", {"pool": pool} if pool else None)
     return decode(body, NodeList).items, body
 
@@ -149,6 +159,8 @@ class JobSource:
     """Whether the table has one line for all tasks of an array."""
     names_failures = False
     """Whether a list of live jobs names those that failed lately."""
+    is_mine = False
+    """Whether only the caller's are listed."""
 
     def __init__(self, names: Sequence[str], filters: JobFilters, *, limit: int = 0, live_first: bool = False) -> None:
         self._names = names
@@ -160,6 +172,8 @@ class JobSource:
 
     def __call__(self, client: Client) -> Listing:
         """Return the jobs as they are now."""
+        if self.is_mine and "user" not in self._filters:
+            self._filters = {**self._filters, "user": decode(client.get("/whoami"), Caller).user}
         found = self._jobs(client)
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
         ended = self._gone(client, raw)
@@ -195,7 +209,7 @@ class JobSource:
 
     def _jobs(self, client: Client) -> FetchedJobs:
         if self._names:
-            return fetch_named_jobs(client, self._names)
+            return fetch_named_jobs(client, self._names, self._filters)
         if not self._live_first:
             return fetch_jobs(client, self._filters, limit=self._limit)
         live = fetch_jobs(client, {**self._filters, "phase": "live"}, limit=self._limit)
@@ -234,15 +248,19 @@ def list_nodes(client: Client, *, names: Sequence[str], pool: str) -> Listing:
     )
 
 
-def list_pools(client: Client, *, names: Sequence[str]) -> Listing:
-    """Return the pools: all, or one."""
+def list_pools(client: Client, *, names: Sequence[str], pool: str = "") -> Listing:
+    """Return the pools: all, or one, where it is `pool` if that is given."""
     items, body = fetch_pools(client, names)
+    if pool and (len(items) > 1 or pool != items[0].name):
+        items = [one for one in items if one.name == pool]
+        body = msgspec.json.encode(PoolList(items=tuple(items)))
     return Listing(
         names=[pool.name for pool in items],
         raw=[msgspec.json.encode(pool) for pool in items],
         marks=[pool.revision for pool in items],
         body=body,
         lines=lambda wide, width: pools_table(items, wide=wide, width=width),
+        note="" if items else "there is no such pool",
     )
 
 

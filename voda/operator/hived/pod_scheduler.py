@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.cells.book import CellBook
 from voda.clock import Clock
 from voda.domain.errors import (
@@ -48,7 +48,7 @@ class PodScheduler:
         *,
         store: EventStore,
         clock: Clock,
-        view: ReadModel,
+        view: JournalView,
         pods: ScheduledPods,
         not_leading: Callable[[], str],
     ) -> None:
@@ -117,7 +117,7 @@ class PodScheduler:
 
     def pool_books(self) -> Sequence[PoolBook]:
         """Return the books of the pools with virtual clusters."""
-        cluster = self.view.live.cluster
+        cluster = self.view.cluster
         names = [pool for pool in cluster.pools() if cluster.cells(pool) is not None]
         return [self._books.setdefault(name, PoolBook(name, self.view)) for name in names]
 
@@ -170,7 +170,7 @@ class PodScheduler:
                 for book in self._candidates(pod):
                     if (place := book.extender().places.get(pod.metadata.uid)) is not None:
                         return not book.leaving(place.placement[place.slot])
-                    if book.extender().reclaim(pod, tuple(self.view.live.cluster.nodes(book.pool))):
+                    if book.extender().reclaim(pod, tuple(self.view.cluster.nodes(book.pool))):
                         return True
                     await self._record(book)
         return False
@@ -179,7 +179,7 @@ class PodScheduler:
         """Let a pod that was bound before use the cells of its annotations; raises InvalidInput where it cannot."""
         async with self._turn, self._whole_books():
             for book in self.pool_books():
-                if node in self.view.live.cluster.nodes(book.pool):
+                if node in self.view.cluster.nodes(book.pool):
                     book.extender().add_bound(pod)
                     await self._record(book)
 
@@ -221,7 +221,7 @@ class PodScheduler:
     def _candidates(self, pod: HivedPod) -> Sequence[PoolBook]:
         """Return the books of the pools in which a pod may get cells: that of its gang, if it has cells already."""
         request = read_request(pod)
-        cluster, books = self.view.live.cluster, self.pool_books()
+        cluster, books = self.view.cluster, self.pool_books()
         # Whoever makes a pod can have written all that it says.
         user = pod.metadata.namespace
         for book in books:

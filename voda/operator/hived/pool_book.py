@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.cells.gangs import WorkerCells
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ClusterState
@@ -39,7 +39,7 @@ _CHANGES_CELLS = (
 class PoolBook:
     """One pool; used on one event loop."""
 
-    def __init__(self, pool: str, view: ReadModel) -> None:
+    def __init__(self, pool: str, view: JournalView) -> None:
         self.pool = pool
         self.preempting: dict[str, tuple[HivedPod, Sequence[str]]] = {}
         """Uid of a pod that preempts -> the pod, and the nodes that kube-scheduler considered."""
@@ -53,7 +53,7 @@ class PoolBook:
     def extender(self) -> HivedExtender:
         """Return the extender over the present book."""
         if self._extender is None:
-            state = self._view.live.cluster.state(self.pool)
+            state = self._view.cluster.state(self.pool)
             self.version = state.gangs_version
             self._extender = open_extender(state)
             for pod, names in list(self.preempting.values()):
@@ -67,7 +67,7 @@ class PoolBook:
 
     def see(self, event: Event) -> None:
         """Note an event of the log that the view has folded."""
-        if self._extender is None or self.pool not in self._view.live.cluster.changed_pools:
+        if self._extender is None or self.pool not in self._view.cluster.changed_pools:
             return
         if isinstance(event.data, facts.GangFact):
             self.version = event.version
@@ -84,7 +84,7 @@ class PoolBook:
         Which devices a worker had that the plan no longer has there is not known: the whole node waits for it.
         """
         if self._on_nodes is None:
-            self._on_nodes = _on_nodes(self._view.live.cluster.state(self.pool))
+            self._on_nodes = _on_nodes(self._view.cluster.state(self.pool))
         return [each.job_id for each in self._on_nodes.get(place.node, ()) if each.is_in_the_way(place)]
 
 

@@ -48,7 +48,7 @@ from voda.manifests.parse import DEVICE_CLASS
 from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.operator.registration.companions import make_companions
 from voda.operator.status.kube_events import Announcement, Reason, subject_of
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Adoption:
 
     async def _take_templates(self, kind: JobKind, job: JobObject, found: Mapping[str, Any], spec: JobSpec) -> None:
         """Record what the pods of a suspended object ask for now, if that is not what its job was submitted with."""
-        meta, live = job.metadata, self.journal.view.live.cluster.job(spec.job_id)
+        meta, live = job.metadata, self.journal.view.cluster.job(spec.job_id)
         if live is None or live.workers or not msgspec.convert(found, JobObject).is_suspended or spec.share is not None:
             return
         if DEVICE_CLASS in meta.annotations or self.journal.view.job_registry.submission(adoption_id(meta.uid)) is None:
@@ -305,7 +305,7 @@ class Adoption:
         raise Conflict(f"{meta.key} is about to be suspended by its TrainJob")
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        job = self.journal.view.live.cluster.job(job_id)
+        job = self.journal.view.cluster.job(job_id)
         return job.spec if job is not None else None
 
     async def _whole(self, kind: JobKind, job: JobObject) -> Mapping[str, Any] | None:

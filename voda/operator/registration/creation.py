@@ -79,7 +79,7 @@ class Creation:
 
     def missing(self, job_id: str) -> Job | None:
         """Return the job if it is live and has no object."""
-        job = self.journal.view.live.cluster.job(job_id)
+        job = self.journal.view.cluster.job(job_id)
         return job if job is not None and not job.uid and not job.is_canceling else None
 
     def is_awaited(self, kind: JobKind, found: JobObject, job: Job) -> bool:

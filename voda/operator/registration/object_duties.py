@@ -38,7 +38,7 @@ from voda.domain.errors import InvalidInput
 from voda.operator.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
 from voda.operator.registration.creation import Creation
 from voda.operator.status.kube_events import Announcement, Reason, subject_of
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 Work = Callable[[], Awaitable[object]]
 Duty = tuple[str, Work]
@@ -144,7 +144,7 @@ class SpecAnnotations:
         self.announce(Announcement(subject=subject, reason=reason, message=sentence, at=now, key=sentence))
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
-        live_job = self.journal.view.live.cluster.job(record.spec.job_id)
+        live_job = self.journal.view.cluster.job(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)
 
 

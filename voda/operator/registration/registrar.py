@@ -190,7 +190,7 @@ class Registrar:
             await journal.catch_up()
             self._sweep()
             if self._filled_at != (changes := self._defaults_changes()):
-                live = journal.view.live.cluster
+                live = journal.view.cluster
                 self._filled_at = changes
                 self._unfilled = {job_id: None for pool in live.pools() for job_id in live.jobs(pool)}
             await self._refill()
@@ -200,7 +200,7 @@ class Registrar:
         return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:
-        now, live = self._journal.clock.now(), self._journal.view.live.cluster
+        now, live = self._journal.clock.now(), self._journal.view.cluster
         self._objects = {each.object.metadata.uid: each for each in self._mirror.jobs()}
         if not self._is_following:
             # What somebody applied while this replica did not lead is not known.
@@ -213,7 +213,7 @@ class Registrar:
 
     async def _refill(self) -> None:
         """Look at what the pods of waiting jobs ask for, as the cluster adds other things to them than before."""
-        registry, live = self._journal.view.job_registry, self._journal.view.live.cluster
+        registry, live = self._journal.view.job_registry, self._journal.view.cluster
         for job_id in [*self._unfilled]:
             job = live.job(job_id)
             if job is not None and job.workers:
@@ -233,7 +233,7 @@ class Registrar:
     async def keep_companions(self) -> None:
         """Make again what somebody deletes of what the objects of live jobs need, until cancelled."""
         while True:
-            live = self._journal.view.live.cluster
+            live = self._journal.view.cluster
             uids = {job.uid for pool in live.pools() for job in live.jobs(pool).values() if not job.is_canceling}
             jobs = [job for job in self._mirror.jobs() if job.object.metadata.uid in uids]
             with log_unexpected("restoring", "what objects need"):

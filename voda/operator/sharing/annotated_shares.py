@@ -30,7 +30,7 @@ from voda.domain.reasons.pods import BoundElsewhere, GpusGone, NotBoundInTime, P
 from voda.domain.shares import PodShares, SharingNode
 from voda.extender.share_verbs import ExtenderPod
 from voda.operator.sharing.share_corrections import GivenShares, SeenShares, StaleShare
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 UNBOUND_S: Final = 60.0
 """For so long a pod that is not bound keeps its share: kube-scheduler may be about to try again."""

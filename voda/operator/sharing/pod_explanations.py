@@ -23,7 +23,7 @@ from voda.operator.sharing.annotated_shares import ClosedNodes
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.operator.sharing.claims.claimants import Claimants
 from voda.operator.sharing.claims.verdicts import scheduler_of, verdict
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
 from voda.text import counted
 

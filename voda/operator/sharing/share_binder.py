@@ -27,7 +27,7 @@ from voda.events.types import ShareAssigned, ShareReleased
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.extender.wire import ExtenderBindingArgs
 from voda.operator.sharing.share_reconciler import record_shares, version_of
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 ACTOR: Final = "extender"
 _MOST_TRIES: Final = 20
@@ -124,7 +124,7 @@ class ShareBinder:
 
     @property
     def _accounts(self) -> ShareAccounts:
-        return self._journal.view.live.cluster.shares
+        return self._journal.view.cluster.shares
 
 
 def _checked(pod: Pod | None, arguments: ExtenderBindingArgs) -> Pod:

@@ -27,7 +27,7 @@ from voda.extender.wire import (
 from voda.kubernetes_client.decoding import Unreadable, read
 from voda.operator.sharing.annotated_shares import ClosedNodes
 from voda.operator.sharing.share_binder import ShareBinder
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser
 
 
@@ -74,7 +74,7 @@ class ShareExtender:
 
     @property
     def _accounts(self) -> ShareAccounts:
-        return self.journal.view.live.cluster.shares
+        return self.journal.view.cluster.shares
 
     def _pod(self, text: msgspec.Raw) -> ExtenderPod:
         try:

@@ -29,7 +29,7 @@ from voda.domain.shares import SharingNode
 from voda.events.types import ShareFact
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs
 from voda.operator.sharing.share_corrections import SeenShares, StaleShare, node_facts
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class ShareReconciler:
     @property
     def accounts(self) -> ShareAccounts:
         """Return those of the log."""
-        return self.journal.view.live.cluster.shares
+        return self.journal.view.cluster.shares
 
 
 async def record_shares(journal: Journal, *facts: ShareFact, actor: str, version: int) -> None:
@@ -127,7 +127,7 @@ async def record_shares(journal: Journal, *facts: ShareFact, actor: str, version
     if not version:
         head = await journal.store.head(facts[0].stream)
         await journal.catch_up()
-        account = journal.view.live.cluster.shares.nodes.get(facts[0].node)
+        account = journal.view.cluster.shares.nodes.get(facts[0].node)
         if account is not None and account.version:
             raise VersionConflict(f"stream {facts[0].stream}: others have appended to it meanwhile")
         version = head.version

@@ -18,7 +18,7 @@ from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, NotFound
 from voda.extender.share_verbs import ExtenderPod, ShareVerbs
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, PodRequest
 
 _AT_ONCE: Final = 20

@@ -37,7 +37,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.operator.status.kube_events import Reason
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 _MOST_MOVES: Final = 4
 _LOST: Final = {

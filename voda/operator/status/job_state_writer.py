@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import Any, Final, NamedTuple
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
 from voda.clock import Clock
@@ -33,7 +33,7 @@ from voda.operator.status.job_states import (
     state_name,
 )
 from voda.operator.status.rate_limiter import RateLimiter, TroubleLog
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class _Written(NamedTuple):
 
 
 class JobStateWriter:
-    def __init__(self, objects: JobMirror, view: ReadModel, clock: Clock, *, per_s: float) -> None:
+    def __init__(self, objects: JobMirror, view: JournalView, clock: Clock, *, per_s: float) -> None:
         self.refused: dict[str, str] = {}
         """uid of an object that voda does not run -> why."""
         self._mirror = objects

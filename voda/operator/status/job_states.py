@@ -14,7 +14,8 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.kubernetes_client.paths import api_path
 from voda.operator.status.kube_events import rfc3339, shortened
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.record_text import explanation_text
 
 API_VERSION: Final = "voda.dev/v1alpha1"
 DISCOVERY: Final = f"/apis/{API_VERSION}"
@@ -52,7 +53,7 @@ def shown_fields(record: JobRecord, finishes_at: float | None, now: float, shown
     return {
         "job": record.spec.job_id,
         "state": state_of(record),
-        "explanation": shortened(record.explanation, _MOST_LETTERS) or None,
+        "explanation": shortened(explanation_text(record), _MOST_LETTERS) or None,
         "estimatedFinish": settled_finish(shown_finish, finishes_at, now) if record.is_live else None,
     }
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import Final
 
-from voda.application.read_model import ReadModel
+from voda.application.journal import JournalView
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -44,7 +44,7 @@ class StatusReporter:
         self,
         *,
         objects: JobMirror,
-        view: ReadModel,
+        view: JournalView,
         clock: Clock,
         store: EventStore | None = None,
         settled_s: float = 5.0,

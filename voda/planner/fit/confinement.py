@@ -29,7 +29,7 @@ _MOST_SETS: Final = 64
 
 def is_bound_to_nodes(view: ClusterState) -> bool:
     """Return whether a job is confined to some nodes, or workers could use up a resource of one."""
-    return bool(view.scarce) or any(job.refusals and is_confined(view, job) for job in view.jobs.values())
+    return bool(view.scarce) or any(is_confined(view, job) for job in view.special_jobs.values())
 
 
 def sizes_within(

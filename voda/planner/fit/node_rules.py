@@ -1,6 +1,6 @@
 """The hook of a decision for nodes that do not take every job: filters, resources, and who gives way for them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import ClassVar
 
 from msgspec import Struct
@@ -11,11 +11,12 @@ from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.giving_way import Ways, give_way
-from voda.planner.candidates import Placed
+from voda.planner.candidates import Candidates, Placed
 from voda.planner.fit.bound_plan import filled, in_force, is_better
 from voda.planner.fit.confinement import is_bound_to_nodes, sizes_within
 from voda.planner.fit.node_fit import NodeFit
-from voda.planner.wings import FitRules, NodeBounds
+from voda.planner.gpuless.outranked import beside_outranked
+from voda.planner.wings import Decided, FitRules, NodeBounds
 from voda.policies import Policy, gives_as_requested
 
 
@@ -30,6 +31,11 @@ class KubernetesRules(FitRules):
 
     def placer(self, placer: Placer, policy: Policy) -> Placer:
         return _Yielding(placer, may_shrink=not gives_as_requested(policy))
+
+    def outranked(
+        self, candidates: Candidates, placed: Placed, without: Callable[[Set[str]], Candidates], decided: Decided
+    ) -> tuple[Candidates, Placed]:
+        return beside_outranked(candidates, placed, without, decided)
 
     def bounds(self, view: ClusterState, policy: Policy, placer: Placer, now: float) -> NodeBounds | None:
         return _Bounds(view=view, policy=policy, placer=placer, now=now) if is_bound_to_nodes(view) else None

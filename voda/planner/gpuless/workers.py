@@ -30,10 +30,7 @@ _UNBOUND: Final = 1 << 62
 
 def without_gpus(view: ClusterState) -> tuple[ClusterState, Mapping[str, Job]]:
     """Return the view of the jobs that need GPUs, the very same where all do, and the others."""
-    # Every decision looks at every job here: no property that is a function.
-    found = {
-        job_id: job for job_id, job in view.jobs.items() if not (spec := job.spec).gpus_per_replica and not spec.share
-    }
+    found = {job_id: job for job_id, job in view.special_jobs.items() if not job.spec.needs_gpus}
     return (without_jobs(view, found.keys()) if found else view), found
 
 

@@ -51,7 +51,7 @@ class StandIns(Struct, frozen=True, kw_only=True):
 def with_stand_ins(candidates: Candidates) -> StandIns:
     """Return the candidates as a decision sees them; the very same where no job has a part of a GPU."""
     view = candidates.view
-    jobs = {job_id for job_id, job in view.jobs.items() if job.spec.share is not None}
+    jobs = {job_id for job_id, job in view.special_jobs.items() if job.spec.share is not None}
     accounts = [account for account in view.shares.values() if account.pods]
     known = {*candidates.known, *view.jobs, *view.outlived} if accounts or jobs else set()
     # GPUs whose jobs are all about to leave are free for a plan at once.

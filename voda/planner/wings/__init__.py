@@ -4,7 +4,7 @@ Each has one hook, and the walk reads the same without it: then a pool has no vi
 every node takes every worker that it has GPUs for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
 from msgspec import Struct
@@ -51,6 +51,15 @@ class FitRules:
     def placer(self, placer: Placer, _policy: Policy) -> Placer:
         """Return the placer as it heeds jobs that few nodes take."""
         return placer
+
+    def outranked(
+        self, candidates: Candidates, placed: Placed, _without: Callable[[Set[str]], Candidates], _decided: Decided
+    ) -> tuple[Candidates, Placed]:
+        """Return what becomes of the candidates where jobs without GPUs are at work on what others wait for.
+
+        `_without` shows the candidates as if such jobs were not at work.
+        """
+        return candidates, placed
 
     def bounds(self, _view: ClusterState, _policy: Policy, _placer: Placer, _now: float) -> NodeBounds | None:
         """Return what a decision has to heed; None: no job of the view is bound to some nodes."""

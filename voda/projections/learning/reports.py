@@ -7,8 +7,8 @@ import math
 from typing import Final
 
 from voda.events.observations import JobProgressed
-from voda.projections.job_changes import undisturbed_epoch_s
-from voda.projections.job_record import change_within_epoch
+from voda.projections.jobs.changes import undisturbed_epoch_s
+from voda.projections.jobs.record import change_within_epoch
 from voda.projections.learning.doubts import find_doubt, is_said_again
 from voda.projections.learning.estimates import OF_A_JOB, epoch_samples
 from voda.projections.learning.knowledge import Knowledge

@@ -18,7 +18,7 @@ from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.job_changes import undisturbed_epoch_s
+from voda.projections.jobs.changes import undisturbed_epoch_s
 from voda.simulator.workload import Costs
 
 Size = tuple[int, bool]

@@ -18,8 +18,8 @@ from voda.domain.settings import SettingValue
 from voda.events import types as facts
 from voda.events.envelope import Event, Sealed
 from voda.log.store import EventStore
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.projections.history import History
-from voda.projections.live import LiveCluster
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import InitialState, ScheduledFact, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.training import Training

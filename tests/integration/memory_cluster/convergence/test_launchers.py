@@ -27,7 +27,7 @@ async def launcher_made_anew_while_nobody_leads() -> None:
             spec = {"containers": [ONE]}
             await world.submit(an_mpijob("a", world.namespace, 3, least=3, most=3, pool=POOL, launcher_spec=spec))
             await world.until(is_bound)
-            live = first.service.view.live.cluster
+            live = first.service.view.cluster
             await world.until(lambda: len(job.workers if (job := live.job("ns_a")) else ()) == 3)
         [launcher] = launchers()
         await world.client.delete(PODS, launcher["metadata"]["name"], world.namespace)

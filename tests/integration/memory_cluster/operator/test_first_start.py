@@ -153,7 +153,7 @@ def test_job_that_is_halted_before_its_start_succeeds_is_made_ready_soon() -> No
     async def act(cluster: Cluster) -> None:
         service = cluster.replica.service
         await cluster.create("a")
-        await cluster.world.until(lambda: bool(service.view.live.cluster.plan(POOL).placement))
+        await cluster.world.until(lambda: bool(service.view.cluster.plan(POOL).placement))
         await asyncio.sleep(UNREADY_S)
         assert not cluster.is_ready("a")
         halt = JobHaltRequested(job_id="ns_a")

@@ -31,7 +31,7 @@ async def ask_for_two_cpus(world: MemoryWorld) -> None:
 
 
 def needs(replica: Replica, *job_ids: str) -> Mapping[str, PodNeeds | None]:
-    live = replica.service.view.live.cluster
+    live = replica.service.view.cluster
     return {job_id: job.spec.needs for job_id in job_ids if (job := live.job(job_id)) is not None}
 
 
@@ -60,7 +60,7 @@ async def job_at_work() -> None:
         async with world.replica(Wire(1)) as replica:
             await world.until(lambda: replica.service.leadership.is_leading and replica.service.mirror.is_synced)
             ada, bob = [await submitted(world, replica, user) for user in ("ada", "bob")]
-            live = replica.service.view.live.cluster
+            live = replica.service.view.cluster
             await world.until(lambda: bool((job := live.job(ada)) and job.workers))
             await ask_for_two_cpus(world)
             await world.until(lambda: needs(replica, bob) == {bob: CPUS})

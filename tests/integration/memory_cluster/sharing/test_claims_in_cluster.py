@@ -129,7 +129,7 @@ class Story:
 
     def recorded(self) -> Mapping[str, tuple[str, int, int]]:
         """Return pod -> node, GPU and milli, by the log."""
-        nodes = self.replica.service.view.live.cluster.shares.nodes.items()
+        nodes = self.replica.service.view.cluster.shares.nodes.items()
         return {
             each.pod.partition("/")[2]: (node, share.gpus[0], share.request.milli)
             for node, account in nodes
@@ -326,7 +326,7 @@ async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing
         await it.until_selects("a", "n1-0")
         await it.allocate("a", "n1", 0)
         await it.world.client.delete(SLICES, "n1-gpus")
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         await it.world.until(lambda: not nodes["n1"].devices)
         now = it.replica.service.clock.now()
         await it.world.until(lambda: it.replica.service.clock.now() > now + 120)
@@ -383,7 +383,7 @@ def refuse(replica: Replica, kind: str, start: str) -> None:
 async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_too_stays() -> None:
     async with a_story({"n1": 1}) as it:
         await it.world.add_nodes(a_node("n2", 0, amounts={"elasticgpu.io/gpu-core": "100"}))
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         await it.world.until(lambda: "n2" in nodes)
         amounts = {"requests": {"elasticgpu.io/gpu-core": "60"}, "limits": {"elasticgpu.io/gpu-core": "60"}}
         await it.submit("a", is_gated=False, containers=[{"name": "main", "image": "work", "resources": amounts}])
@@ -408,7 +408,7 @@ async def test_all_that_claims_have_counts_though_they_say_that_they_are_the_sam
         await it.until_selects("a", "n1-0")
         await it.allocate("a", "n1", 0)
         await it.until_recorded(a=("n1", 0, 400))
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         before = nodes[node].free()[0].milli
 
         like = await it.claim("a")
@@ -506,7 +506,7 @@ async def test_pod_that_asks_for_a_whole_gpu_gets_none_with_less_memory_than_it_
         await it.world.add_nodes(a_node("n2", 0))
         await it.world.client.create(SLICES, a_slice("n2", [a_gpu("n2", 0, memory="141Gi")]))
         # Sorted by name, n1 would come first.
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         await it.world.until(lambda: "n2" in nodes)
         await it.submit("other", **claims_of("larger"))
         await it.until_selects("other", "n2-0")
@@ -528,7 +528,7 @@ async def test_pod_is_not_held_up_by_a_claim_of_another_namespace_that_says_it_i
         at = {"driver": DRIVER, "pool": "n1", "device": "gpu-0", "request": "gpus", "shareID": "x"}
         status = {"allocation": {"devices": {"results": [{**at, "consumedCapacity": {**PART, "milli": "500"}}]}}}
         await it.world.client.patch(CLAIMS, ("elsewhere", "x"), {"status": status}, "status")
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         await it.world.until(lambda: "n1" in nodes and nodes["n1"].free()[0].milli == 500)
         await it.world.client.patch(PODS, ("ns", "a"), {"spec": {"schedulingGates": gates[:1]}})
         await it.until_selects("a", "n1-0")
@@ -549,7 +549,7 @@ async def test_claim_that_names_a_pod_which_never_was_counts_as_its_own_after_a_
         # Meanwhile nobody is given that GPU.
         await it.until_selects("a", "n1-1")
         await it.wait(90)
-        cluster = it.replica.service.view.live.cluster
+        cluster = it.replica.service.view.cluster
         assert [left.is_whole for left in cluster.shares.nodes["n1"].free()] == [False, False]
         nodes = [node for pool in cluster.pools() for node in cluster.state(pool).nodes.values()]
         assert [(node.gpus, node.foreign_gpus) for node in nodes] == [(2, 2)]

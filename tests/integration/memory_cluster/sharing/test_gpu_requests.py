@@ -34,12 +34,12 @@ async def train(it: Story, **limits: int) -> None:
 
 
 def planned(it: Story) -> int:
-    cluster = it.replica.service.view.live.cluster
+    cluster = it.replica.service.view.cluster
     return sum(len(nodes) for pool in cluster.pools() for nodes in cluster.plan(pool).placement.values())
 
 
 def requests(it: Story) -> int:
-    return len(it.replica.service.view.live.cluster.shares.requests())
+    return len(it.replica.service.view.cluster.shares.requests())
 
 
 async def test_pod_gets_the_gpu_that_a_job_can_spare_and_its_successors_come_beside_it() -> None:
@@ -169,7 +169,7 @@ async def test_request_that_its_node_cannot_serve_any_more_is_made_of_another_at
 
 def workers(it: Story) -> dict[int, str]:
     """Return the workers of the job, by the log."""
-    cluster = it.replica.service.view.live.cluster
+    cluster = it.replica.service.view.cluster
     found: dict[int, str] = {}
     for pool in cluster.pools():
         for job in cluster.jobs(pool).values():

@@ -39,7 +39,7 @@ async def submit(it: Story, name: str, workers: int = 1, **limits: int) -> None:
 
 def sizes(it: Story) -> dict[str, int]:
     """Return job -> its workers in the plan."""
-    cluster = it.replica.service.view.live.cluster
+    cluster = it.replica.service.view.cluster
     return {
         cluster.jobs(pool)[job_id].spec.name: len(nodes)
         for pool in cluster.pools()

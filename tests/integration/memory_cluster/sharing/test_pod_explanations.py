@@ -44,7 +44,7 @@ async def until_explained(it: Story, name: str, reason: str) -> PodExplanation:
 def shown(it: Story, name: str) -> list[str]:
     """Return what a user sees, without the time."""
     found = explained(it, name)
-    account = it.replica.service.view.live.cluster.shares.nodes.get(found.node, SharingNode())
+    account = it.replica.service.view.cluster.shares.nodes.get(found.node, SharingNode())
     screen = console()
     with screen.capture() as captured:
         screen.print(pod_text(sharing_pod_of(found, account), lambda instant: "TIME"))

@@ -61,12 +61,12 @@ class Story:
 
     def recorded(self) -> dict[str, str]:
         """Return pod -> its node, by the log."""
-        nodes = self.replica.service.view.live.cluster.shares.nodes
+        nodes = self.replica.service.view.cluster.shares.nodes
         return {each.pod: name for name, node in nodes.items() for each in node.pods.values()}
 
     def shares(self, name: str) -> PodShares | None:
         """Return what a pod has by the log."""
-        nodes = self.replica.service.view.live.cluster.shares.nodes.values()
+        nodes = self.replica.service.view.cluster.shares.nodes.values()
         return next((each for node in nodes for each in node.pods.values() if each.pod == f"ns/{name}"), None)
 
     async def until(self, holds: Callable[[], object]) -> None:
@@ -87,7 +87,7 @@ async def a_story(nodes: int = 1, gpus: int = 2, **sharing: Any) -> AsyncIterato
         await world.add_nodes(*(a_gpu_node(f"n{number}", gpus) for number in range(nodes)))
         async with world.replica(Wire(2, longest_s=0.01), sharing={**SHARING, **sharing}) as replica:
             story = Story(world, replica)
-            accounts = replica.service.view.live.cluster.shares
+            accounts = replica.service.view.cluster.shares
             await world.until(lambda: len(accounts.nodes) == nodes and replica.service.mirror.is_synced)
             yield story
         assert breaches.found == []
@@ -232,7 +232,7 @@ async def test_pod_that_kube_scheduler_now_places_elsewhere_leaves_nothing_behin
 async def test_pod_whose_former_node_is_forgotten_while_it_is_withdrawn_is_bound() -> None:
     async with a_story(nodes=2, gpus=1) as it:
         journal = it.extender.decider.journal
-        accounts = journal.view.live.cluster.shares
+        accounts = journal.view.cluster.shares
         binding, withdrawn = Holding(it.replica, "before", "create", 1), Holding(it.replica, "after", "patch", 1)
         pod = await it.pod("a", 100)
         first = asyncio.create_task(it.scheduler.place(it.extender, pod, node="n0"))
@@ -322,7 +322,7 @@ async def test_share_of_a_gpu_that_is_gone_for_long_is_released_and_the_rest_sta
         it.world.server.on_change = lambda change: None
         offered = {"elasticgpu.io/gpu-core": "100", "elasticgpu.io/gpu-memory": "16000"}
         await it.world.client.patch(NODES, "n0", {"status": {"allocatable": offered}}, "status")
-        await it.until(lambda: len(it.replica.service.view.live.cluster.shares.nodes["n0"].devices) == 1)
+        await it.until(lambda: len(it.replica.service.view.cluster.shares.nodes["n0"].devices) == 1)
         await asyncio.sleep(200)
         assert await it.reasons() == []
         await it.world.until_it_is(lambda: released(it))
@@ -337,7 +337,7 @@ async def test_share_of_a_gpu_that_is_gone_for_long_is_released_and_the_rest_sta
 
 async def test_node_that_comes_back_after_its_account_was_forgotten_gives_its_gpus_as_before() -> None:
     async with a_story(gpus=1) as it:
-        nodes = it.replica.service.view.live.cluster.shares.nodes
+        nodes = it.replica.service.view.cluster.shares.nodes
         assert await it.place("a", 100) == ""
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.until(lambda: it.recorded() == {})

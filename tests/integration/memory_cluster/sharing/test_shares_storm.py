@@ -88,7 +88,7 @@ class Storm:
             for pod in self.pods()
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
         }
-        nodes = self.replicas[0].service.view.live.cluster.shares.nodes
+        nodes = self.replicas[0].service.view.cluster.shares.nodes
         recorded = {
             uid: (name, {each: ",".join(map(str, share.gpus)) for each, share in shares.containers.items()})
             for name, node in nodes.items()

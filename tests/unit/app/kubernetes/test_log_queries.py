@@ -12,7 +12,7 @@ from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.events.types import JobRegistered, JobSubmitted
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 
 
 def an_object(uid: str, **changes: Any) -> KubeJob:

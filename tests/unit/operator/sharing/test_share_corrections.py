@@ -21,7 +21,7 @@ from voda.extender.share_verbs import ExtenderPod
 from voda.operator.sharing.annotated_shares import ClosedNodes, seen_shares
 from voda.operator.sharing.claims.stale_claimants import UNALLOCATED_S, Standing, stale_claimants
 from voda.operator.sharing.share_corrections import GivenShares, SeenShares, StaleShare, node_facts
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 GIB = 1_024
 

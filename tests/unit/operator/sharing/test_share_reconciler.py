@@ -4,7 +4,7 @@ import pytest
 
 from voda.domain.errors import ClusterUnavailable, VersionConflict
 from voda.operator.sharing.share_reconciler import succeeds, version_of
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 
 async def _fail(error: Exception) -> None:

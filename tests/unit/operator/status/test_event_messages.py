@@ -30,7 +30,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.operator.status.event_messages import EventMessages
-from voda.projections.job_registry import JobRegistry
+from voda.projections.jobs.registry import JobRegistry
 
 BEGIN: Sequence[AnyFact] = (
     JobSubmitted(spec=a_spec("a", min_replicas=1, max_replicas=4, user="ann")),

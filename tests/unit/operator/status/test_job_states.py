@@ -20,7 +20,7 @@ from voda.operator.status.job_states import (
     state_name,
     state_of,
 )
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 NOW = 1_700_000_000.0
 

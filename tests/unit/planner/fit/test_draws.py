@@ -192,7 +192,7 @@ def check(seed: int, policy: str, placer: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("placer", ["steady", "packed"])
+@pytest.mark.parametrize("placer", PLACERS)
 def test_plans_when_clusters_and_jobs_are_drawn_then_nodes_take_what_is_planned_and_surplus_serves_minimums(
     placer: str,
 ) -> None:

@@ -6,6 +6,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.kube.fit_oracle import pool_of
 from tests.unit.planner.fit.test_draws import adopted, planned
 from voda.domain.node import PodNeeds
+from voda.placement import PLACERS
 
 
 def test_job_that_spans_once_it_has_given_way_is_together_at_once() -> None:
@@ -18,7 +19,7 @@ def test_job_that_spans_once_it_has_given_way_is_together_at_once() -> None:
     assert planned(adopted(view, plan), "elastic-fifo", "steady").placement == plan.placement
 
 
-@pytest.mark.parametrize("placer", ["steady", "packed"])
+@pytest.mark.parametrize("placer", PLACERS)
 def test_plan_of_a_drawn_cluster_that_is_made_again_is_the_same(placer: str) -> None:
     for seed in range(800, 860):
         pool = pool_of(seed, placer)

@@ -16,8 +16,7 @@ from voda.events.reason_text import reason_text
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 
-PLACER_NAMES = ("packed", "steady")
-BOTH = pytest.mark.parametrize("placer", PLACER_NAMES)
+ALL = pytest.mark.parametrize("placer", PLACERS)
 VISION = Taint(key="dedicated", value="vision")
 TOLERANT = PodNeeds(tolerations=(Toleration(key="dedicated", value="vision", effect="NoSchedule"),))
 
@@ -45,7 +44,7 @@ def full_nodes(count: int = 4) -> tuple[list[Node], list[Job]]:
     return nodes, jobs
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("priority", [0, 10])
 def test_job_when_no_node_takes_it_then_it_disturbs_nobody_and_is_told_what_it_asks_and_the_most_there_is(
     placer: str, priority: int
@@ -61,7 +60,7 @@ def test_job_when_no_node_takes_it_then_it_disturbs_nobody_and_is_told_what_it_a
     )
 
 
-@BOTH
+@ALL
 def test_job_when_it_tolerates_the_taint_then_it_runs_and_others_are_told_the_taint(placer: str) -> None:
     nodes = [a_node(f"n{at}", taints=(VISION,)) for at in range(2)]
     plan = planned(a_state(jobs=[a_job("vision", needs=TOLERANT), a_job("other")], nodes=nodes), placer)
@@ -71,7 +70,7 @@ def test_job_when_it_tolerates_the_taint_then_it_runs_and_others_are_told_the_ta
     )
 
 
-@BOTH
+@ALL
 def test_job_when_a_node_becomes_tainted_then_its_workers_stay_unless_the_taint_drives_them_out(placer: str) -> None:
     job = at_work("a", "n1", "n1", min_replicas=2, max_replicas=2)
     for effect, node in (("NoSchedule", "n1"), ("NoExecute", "n2")):
@@ -80,7 +79,7 @@ def test_job_when_a_node_becomes_tainted_then_its_workers_stay_unless_the_taint_
         assert planned(view, placer).placement == {"a": (node, node)}
 
 
-@BOTH
+@ALL
 def test_job_when_its_workers_ask_for_much_of_a_resource_then_no_more_come_to_a_node_than_it_has_room_for(
     placer: str,
 ) -> None:
@@ -98,14 +97,14 @@ def test_job_when_a_node_refuses_it_by_report_and_by_labels_then_the_less_of_bot
     assert sorted(placement) == ["n1", *["n2"] * 4]
 
 
-@BOTH
+@ALL
 def test_nodes_when_pods_of_others_leave_few_places_then_workers_are_counted_as_pods(placer: str) -> None:
     nodes = [a_node("n1", room={"pods": 2_000})]
     job = a_job("a", max_replicas=4, needs=PodNeeds())
     assert planned(a_state(jobs=[job], nodes=nodes), placer).placement == {"a": ("n1", "n1")}
 
 
-@BOTH
+@ALL
 def test_node_when_its_room_is_unknown_then_it_bounds_nothing(placer: str) -> None:
     job = a_job("a", max_replicas=4, needs=PodNeeds(requests=cpus(500)))
     assert planned(a_state(jobs=[job], nodes=[a_node("n1")]), placer).placement == {"a": ("n1",) * 4}

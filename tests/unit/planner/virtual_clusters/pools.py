@@ -20,7 +20,7 @@ from voda.domain.settings import Settings
 from voda.domain.state import ClusterState
 from voda.events.types import PlanAdopted
 from voda.planner.registries import Registries, redecide
-from voda.projections.pool_changes import adopted
+from voda.projections.cluster.pool_changes import adopted
 
 SWITCHES = PhysicalClusterSpec(
     cell_types={

@@ -61,7 +61,7 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     every: Annotated[bool, Option("--all", help="Every policy there is.")] = False,
     placer: Annotated[
-        list[str] | None, Option(help="Placer: steady, packed; repeatable; steady if none is named.")
+        list[str] | None, Option(help="Placer: steady, packed, frugal; repeatable; steady if none is named.")
     ] = None,
     nodes: Annotated[str, Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
     seed: Annotated[int, Option(help="Of whatever is drawn.")] = 0,

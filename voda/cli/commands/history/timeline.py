@@ -44,8 +44,8 @@ def timeline(
 async def _read(log: str) -> "RunOutcome":
     from voda.controller.follower import catch_up
     from voda.log.factory import display_name
+    from voda.projections.cluster.live_cluster import LiveCluster
     from voda.projections.history import History
-    from voda.projections.live import LiveCluster
     from voda.projections.timeline import Timeline
     from voda.simulator.report.pages import recorded_run
 

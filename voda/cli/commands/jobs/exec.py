@@ -99,7 +99,7 @@ def _shell(job: str, options: ExecOptions) -> tuple[str, ...]:
 
 def _meant(where: ServerOptions, named: str, *, is_sure: bool) -> str:
     """Return what names the job, once it is clear that it is meant."""
-    from voda.projections.job_names import EXACT, OF_OWNER
+    from voda.projections.jobs.names import EXACT, OF_OWNER
 
     if is_sure or named.startswith(EXACT) or OF_OWNER in named:
         return named

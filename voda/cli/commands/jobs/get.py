@@ -1,7 +1,7 @@
 """`voda get`: jobs, nodes and pools as lists."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ class ListOptions:
     phase: Annotated[list[str] | None, Option("--phase", help="Only jobs in this STATE, or `live`; repeatable.")] = None
     pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = ""
     user: Annotated[str, Option("--user", "-u", help="Only jobs of this user.")] = ""
+    mine: Annotated[bool, Option("--mine", help="Only your jobs.")] = False
     namespace: Annotated[str, Option("--namespace", "-n", help="Only jobs in this namespace.")] = ""
     selector: SelectorOption = ""
     sort: Annotated[
@@ -43,6 +44,14 @@ class ListOptions:
         given: JobFilters = {"pool": self.pool, "user": self.user, "namespace": self.namespace, "sort": self.sort}
         return {name: value for name, value in {**given, "phase": phases, "selector": self.selector}.items() if value}
 
+    def refuse_for(self, kind: str) -> None:
+        """Raise InvalidInput on the first option that is given and says nothing of nodes or pools."""
+        of_all = {"pool", "watch", "output"}
+        options = [one for one in fields(self) if one.name not in of_all]
+        if given := next((one.name for one in options if getattr(self, one.name) != one.default), ""):
+            option = "all" if given == "every" else given
+            raise InvalidInput(f"--{option} chooses jobs: {kind} have --pool alone")
+
 
 @command("get", aliases=("ps", "ls"))
 def get(
@@ -55,9 +64,10 @@ def get(
 ) -> None:
     """List jobs, nodes or pools.
 
-    Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
-    maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next. An array is
-    one line, such as sweep[0-99]; --tasks lists each task.
+    Lists live jobs; with --all, ended jobs too; of several options, what matches
+    all of them. REPLICAS is current/minimum/maximum; 2>3/1/4 means 2 now and 3
+    planned. QUEUE 1 starts next. An array is one line, such as sweep[0-99];
+    --tasks lists each task.
 
     \b
     Examples:
@@ -81,9 +91,14 @@ def _listed(what: Sequence[str], options: ListOptions) -> "ListSource":
     from voda.cli.watch.lists import JobSource
 
     kind, names = _kind_and_names(what)
-    is_ordered = bool(options.sort) or options.output in ("json", "yaml")
+    if kind != "jobs":
+        options.refuse_for(kind)
+    if options.mine and options.user:
+        raise InvalidInput(f"--mine and --user {options.user} name two users: give one of them")
+    is_ordered = bool(options.sort or options.phase) or options.output in ("json", "yaml")
     source = _source(kind, names, options.filters(names), options.limit, options.every and not is_ordered)
     if isinstance(source, JobSource):
+        source.is_mine = options.mine
         source.has_groups = options.output == "table" and not options.tasks
         is_seen = options.output in ("table", "wide") and console().is_terminal
         source.names_failures = is_seen and not options.every and not options.watch
@@ -133,5 +148,5 @@ def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, 
     if kind == "nodes":
         return partial(list_nodes, names=names, pool=str(filters.get("pool", "")))
     if kind == "pools":
-        return partial(list_pools, names=names)
+        return partial(list_pools, names=names, pool=str(filters.get("pool", "")))
     return JobSource(names, filters, limit=limit, live_first=live_first)

@@ -40,7 +40,7 @@ from voda.operator.sharing.claims.requests import (
 from voda.operator.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
 from voda.operator.sharing.share_reconciler import ShareReconciler, record_shares, succeeds, version_of
 from voda.operator.status.kube_events import Announcement, Subject
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
 
 _LOOK_S: Final = 0.05

@@ -21,7 +21,7 @@ from voda.operator.sharing.claims.claimed_shares import ClaimedShares
 from voda.operator.sharing.claims.requests import JobGpus, OpenRequests
 from voda.operator.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.planner.registries import spare_for_pods
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 _LIMITING: Final = ("cpu", "memory")
 """Resources of which a node never has more than it says, so that a pod which requests more never runs there."""
@@ -142,7 +142,7 @@ class Claimants:
 
     def job_gpus(self, now: float) -> JobGpus:
         """Return what jobs can give up of each pool: nothing where virtual clusters share it, or no job shrinks."""
-        cluster = self.accounts.journal.view.live.cluster
+        cluster = self.accounts.journal.view.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.ledger.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
         found = (spare_for_pods(cluster.state(pool), now) for pool in there)
@@ -162,7 +162,7 @@ class Claimants:
 
     def _nodes_being_left(self) -> Collection[str]:
         """Return the nodes with workers that no plan has there any more."""
-        cluster = self.accounts.journal.view.live.cluster
+        cluster = self.accounts.journal.view.cluster
         return {
             node
             for pool in cluster.pools()
@@ -188,7 +188,7 @@ class Claimants:
 
     def _planned(self) -> Mapping[str, int]:
         """Return node -> GPUs that plans give to workers there."""
-        view, found = self.accounts.journal.view.live.cluster, Counter[str]()
+        view, found = self.accounts.journal.view.cluster, Counter[str]()
         for pool in view.pools():
             jobs = view.jobs(pool)
             for job_id, nodes in view.plan(pool).placement.items():

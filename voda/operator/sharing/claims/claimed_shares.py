@@ -20,7 +20,7 @@ from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.operator.sharing.claims.stale_claimants import Standing, stale_claimants
 from voda.operator.sharing.share_corrections import GivenShares, SeenShares, StaleShare
-from voda.projections.shares import ShareAccounts
+from voda.projections.cluster.shares import ShareAccounts
 
 ACTOR: Final = "claims"
 _UNSEEN_S: Final = 60.0
@@ -88,7 +88,7 @@ class ClaimedShares:
     @property
     def shares(self) -> ShareAccounts:
         """Return those of the log."""
-        return self.journal.view.live.cluster.shares
+        return self.journal.view.cluster.shares
 
     def follows(self, node: str, account: SharingNode) -> bool:
         """Say whether pods claim the GPUs of a node: else they are the extender's, or nobody's.

@@ -5,7 +5,7 @@ Once most nodes of a pool answer again, the others are waited for anew: they may
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
-from voda.domain.node import PODS, Node, demand_of, with_known_labels
+from voda.domain.node import Node, with_known_labels
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings, SettingsPatch, patched
-from voda.domain.state import UserService, mostly_silent
+from voda.domain.state import UserService, copied, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -31,8 +31,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_changes import JobPatch, workers_after
-from voda.projections.surplus import SurplusHistory
+from voda.projections.cluster.displacements import let_displace_again
+from voda.projections.cluster.live_jobs import LiveJobs
+from voda.projections.cluster.surplus import SurplusHistory
+from voda.projections.jobs.changes import JobPatch, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
@@ -73,7 +75,14 @@ class LivePool(Struct, kw_only=True):
     """Of the stream of their facts."""
 
     def __post_init__(self) -> None:
+        self.jobs = LiveJobs(self.jobs)
         self.nodes = {name: with_known_labels(node) for name, node in self.nodes.items()}
+
+    @property
+    def live_jobs(self) -> LiveJobs:
+        """The jobs, with what is kept beside them."""
+        assert isinstance(self.jobs, LiveJobs), "they were made so"
+        return self.jobs
 
 
 def put_node(pool: LivePool, node: Node, at: float) -> None:
@@ -83,7 +92,7 @@ def put_node(pool: LivePool, node: Node, at: float) -> None:
     pool.nodes[node.name] = node
     if before is None or _opens(pool, before, node, at):
         _note_opening(pool, node.name)
-    _let_displace_again(pool, node)
+    let_displace_again(pool.live_jobs, node)
     # Others' pods may take what workers hold, by preemption: then they make room, and the node has as many as before.
     has_fewer = before is not None and node.gpus < before.gpus
     was_short = before is not None and before.is_ready and node.name in pool.silent_since
@@ -95,7 +104,7 @@ def put_room(pool: LivePool, fact: NodeRoomChanged) -> None:
     """Store what others leave of a node; one that is not there stays away."""
     if (node := pool.nodes.get(fact.name)) is not None:
         pool.nodes[fact.name] = node = replace(node, room=fact.room)
-        _let_displace_again(pool, node)
+        let_displace_again(pool.live_jobs, node)
 
 
 def drop_node(pool: LivePool, name: str, at: float) -> None:
@@ -103,7 +112,7 @@ def drop_node(pool: LivePool, name: str, at: float) -> None:
     was_ill = mostly_silent(pool.silent_since, pool.nodes)
     del pool.nodes[name]
     pool.opened.pop(name, None)
-    _let_displace_again(pool, name)
+    let_displace_again(pool.live_jobs, name)
     pool.silent_since.pop(name, None)
     _restart(pool, at, was_ill=was_ill)
 
@@ -118,63 +127,7 @@ def _opens(pool: LivePool, before: Node, node: Node, at: float) -> bool:
 def _note_opening(pool: LivePool, name: str) -> None:
     pool.openings += 1
     pool.opened[name] = pool.openings
-    _let_displace_again(pool, name)
-
-
-def _let_displace_again(pool: LivePool, node: Node | str) -> None:
-    """Let others leave GPUs again for the jobs that a node refused, which may take them now; a name: whatever it is."""
-    name = node if isinstance(node, str) else node.name
-    for job_id, job in pool.jobs.items():
-        if (vain := job.displaced_in_vain) is None or (before := vain.refused.get(name)) is None:
-            continue
-        if isinstance(node, str) or _may_be_taken_now(job, before, node):
-            pool.jobs[job_id] = replace(job, displaced_in_vain=None)
-
-
-def _may_be_taken_now(job: Job, before: Node, node: Node) -> bool:
-    """Return whether a node that refused a job, being as `before`, may answer otherwise as it is now.
-
-    What other pods use counts where it leaves more GPUs, or room for more workers, than the node had then. Launchers
-    are among these pods: they come and go with the jobs that others displace.
-    """
-    if not node.is_open:
-        return False
-    if not before.is_open or (node.labels, node.taints) != (before.labels, before.taints):
-        return True
-    has_more = node.gpus > before.gpus or (
-        node.launchers == before.launchers and node.foreign_gpus < before.foreign_gpus
-    )
-    return has_more or _most_workers(job, node) > _most_workers(job, before)
-
-
-def _most_workers(job: Job, node: Node) -> int:
-    """Return how many workers of a job a node has room for, beside pods that voda does not manage."""
-    slots = node.gpus // max(1, job.spec.gpus_per_replica)
-    if (room := node.room) is None:
-        return slots
-    known = room if PODS in room else {**room, PODS: slots * demand_of(None)[PODS]}
-    demand = demand_of(job.spec.needs)
-    return min([slots, *(known.get(resource, 0) // asked for resource, asked in demand.items() if asked > 0)])
-
-
-def displacing(before: Placement, fact: PlanAdopted, jobs: Mapping[str, Job]) -> Sequence[str]:
-    """Return the live jobs to which a plan brings workers on nodes that workers of others leave by it.
-
-    `before` is the placement until then.
-    """
-    leavers: dict[str, set[str]] = {}
-    for job_id, nodes in ((job_id, fact.placed.get(job_id, ())) for job_id in (*fact.placed, *fact.released)):
-        job = jobs.get(job_id)
-        if job is not None and job.workers and not (job.is_canceling or job.is_halted):
-            for node in Counter(job.workers.values()) - Counter(nodes):
-                leavers.setdefault(node, set()).add(job_id)
-    if not leavers:
-        return ()
-    return [
-        job_id
-        for job_id, nodes in fact.placed.items()
-        if any(leavers.get(node, set()) - {job_id} for node in Counter(nodes) - Counter(before.get(job_id, ())))
-    ]
+    let_displace_again(pool.live_jobs, name)
 
 
 def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Iterable[int], at: float) -> None:
@@ -220,7 +173,8 @@ def _note_silence(pool: LivePool, node: Node, at: float, *, is_short: bool) -> N
 
 def with_drains(nodes: Mapping[str, Node], drains: Collection[str]) -> dict[str, Node]:
     """Return the nodes as decisions see them: those that voda was asked to drain are left by their workers."""
-    return {**nodes, **{name: replace(nodes[name], is_draining=True) for name in drains}}
+    drained = {name: replace(nodes[name], is_draining=True) for name in drains}
+    return copied(nodes) | drained
 
 
 def note_drain(pool: LivePool, fact: DrainFact) -> None:
@@ -272,6 +226,7 @@ def change_outlived(pool: LivePool, fact: JobPatch, at: float) -> bool:
     left = workers_after(job, fact)
     note_held(pool, job, left, fact.workers, at)
     if isinstance(fact, WorkerExited):
+        note_freed(pool.freed_at, pool.nodes, job, fact, at)
         # The order of jobs is that of their last exits.
         del outlived[fact.job_id]
     if left:
@@ -336,8 +291,7 @@ def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
 
     Costs two shallow copies of mappings that are as long as the pool has live jobs.
     """
-    placement = dict(old.placement)
-    reasons = dict(old.reasons)
+    placement, reasons = copied(old.placement), copied(old.reasons)
     fold(fact, placement, reasons)
     return Plan(
         pool=fact.pool,

@@ -14,6 +14,7 @@ from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.shares import PendingRequest, PodShares, SharingNode
+from voda.domain.state import copied
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
@@ -61,7 +62,7 @@ class ShareAccounts(Projection):
 
     def without_shared_gpus(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
         """Return the nodes as policies for whole GPUs see them: a GPU of which somebody has a share is others'."""
-        whole = dict(nodes)
+        whole = copied(nodes)
         # Most nodes have no account: nobody asks for a part of their GPUs.
         for name in self._nodes.keys() & whole.keys():
             whole[name] = self._whole(whole[name])

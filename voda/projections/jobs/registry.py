@@ -21,9 +21,9 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.message_pack import append, append_array, append_map
 from voda.projections.base import Projection, considered
-from voda.projections.job_changes import JobPatch
-from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
-from voda.projections.job_record import JobRecord, new_record
+from voda.projections.jobs.changes import JobPatch
+from voda.projections.jobs.names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
+from voda.projections.jobs.record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_BYTES: Final = 32 * 1024 * 1024

@@ -16,13 +16,11 @@ from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
 from voda.events import types as facts
-from voda.events.reason_text import job_text
 from voda.events.records import Data
-from voda.events.stall_text import sick_gpus_text, stall_text
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
 from voda.programs.program_manifest import interpreter_of
-from voda.projections.job_changes import (
+from voda.projections.jobs.changes import (
     END_PHASES,
     JobPatch,
     WorkerChanges,
@@ -168,22 +166,14 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.reason
 
     @property
-    def explanation(self) -> str:
-        """That in words, with what keeps the job from running as planned."""
-        keeps = "" if self.is_canceling or self.is_halted else self.obstacle
-        return "; ".join(part for part in (job_text(self.present_reason), keeps) if part)
-
-    @property
-    def obstacle(self) -> str:
-        """What keeps a live job from running as planned; empty: nothing."""
-        if self.stall is None and self.is_live and len(self.job.workers) != len(self.planned):
-            return self.last_error
-        return stall_text(self.stall) or (sick_gpus_text(self.job) if self.is_live else "")
+    def awaits_actions(self) -> bool:
+        """Whether it is live and gets or gives up workers, and waits for nothing else."""
+        return self.stall is None and self.is_live and len(self.job.workers) != len(self.planned)
 
     @property
     def retry_at(self) -> float | None:
         """When the cluster tries again what holds the job up, at the latest; None: nothing does, or not known."""
-        return self.action_retry_at if self.obstacle and self.obstacle == self.last_error else None
+        return self.action_retry_at if self.last_error and self.awaits_actions else None
 
     @property
     def is_preempted(self) -> bool:

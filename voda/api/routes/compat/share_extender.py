@@ -54,7 +54,7 @@ class PodRoutes(Routes):
         if (pods := self.pods.explanations) is None:
             raise NotFound("this server knows no pods: it does not run on Kubernetes")
         found = pods.explain(request.match_info["namespace"], request.match_info["name"])
-        account = self.journal.view.live.cluster.shares.nodes.get(found.node, SharingNode())
+        account = self.journal.view.cluster.shares.nodes.get(found.node, SharingNode())
         return json_response(sharing_pod_of(found, account))
 
 

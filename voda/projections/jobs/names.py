@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from voda.domain.job import JobSpec
-from voda.projections.job_record import JobRecord
+from voda.projections.jobs.record import JobRecord
 
 EXACT: Final = "@"
 """Stands before an id that means the job with that id, whatever names there are."""

@@ -1,0 +1,1 @@
+"""What other programs ask in words of their own: kube-scheduler, HiveD, and clients of Voda Scheduler."""
