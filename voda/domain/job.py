@@ -2,7 +2,7 @@
 
 import enum
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -143,16 +143,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.is_restartable or not self.is_elastic:
             return self
         return replace(self, min_replicas=self.requested, max_replicas=self.requested)
-
-    def without_sizes(self, avoided: Set[int]) -> "JobSpec":
-        """Return the spec without some of its sizes; as it is where that would leave none."""
-        of = self.sizes or range(self.min_replicas, self.max_replicas + 1)
-        left = [size for size in of if size not in avoided]
-        if not left or len(left) == len(list(of)):
-            return self
-        sizes = JobSizes.of(left)
-        requested = sizes.floor(self.requested) or left[0]
-        return replace(self, sizes=sizes, min_replicas=left[0], max_replicas=left[-1], requested_replicas=requested)
 
     @property
     def history_category(self) -> str:
@@ -319,20 +309,6 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def replicas(self) -> int:
         """Workers observed, not desired."""
         return len(self.workers)
-
-    def shown_sizes(self, planned: int, now: float) -> "Job":
-        """Return the job as plans see it: at the sizes that it is not to avoid, at first at that which ran last.
-
-        `planned` is its size by the plan in force.
-        """
-        avoided = {size for size, until in self.avoided_sizes.items() if until > now}
-        if not avoided:
-            return self
-        spec = self.spec.without_sizes(avoided)
-        if (not self.workers or planned in avoided) and spec.size_within(self.ran_size) == self.ran_size:
-            sizes = {"min_replicas": self.ran_size, "max_replicas": self.ran_size}
-            spec = replace(spec, sizes=None, requested_replicas=self.ran_size, **sizes)
-        return replace(self, spec=spec)
 
     def is_refused_by(self, node: str, workers: int) -> bool:
         """Return whether so many workers of it, new ones among them, are more than a node is known to take."""

@@ -29,7 +29,7 @@ from voda.domain.reasons.outcomes import is_refused
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
-from voda.projections.failed_sizes import after_change, after_report, before_change
+from voda.projections.jobs.failed_sizes import after_change, after_report, before_change
 
 END_PHASES: Final = {
     facts.JobCompleted: Phase.COMPLETED,
@@ -61,8 +61,7 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
     """
     match fact:
         case facts.JobProgressed():
-            job = after_report(job)
-            return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
+            return after_report(job, fact.epochs_done)
         case facts.WorkerStarted():
             job = after_change(_start_workers(before_change(job, now), fact.workers, now), planned)
             is_settled = job.has_displaced and len(job.workers) >= len(planned)
@@ -71,7 +70,7 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
             job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
             if fact.is_over_limit:
                 job = replace(job, evictions_for_limits=job.evictions_for_limits + 1)
-            job = before_change(job, now, has_failed=fact.cause == "failed")
+            job = before_change(job, now, cause=fact.cause)
             return after_change(_exit_workers(job, fact.workers, fact.cause, now, planned), planned)
         case facts.JobStalled():
             return replace(job, obstacle=_obstacle(fact, now), done=_still_done(job, fact))
@@ -90,8 +89,8 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
             job = job if fact.gpus_per_replica is None else charge(job, now)
             if _asks(spec) == _asks(job.spec):
                 return replace(job, spec=spec, backoff=job.backoff if spec.priority == job.spec.priority else None)
-            anew = {"refusals": {}, "fits": {}, "backoff": None, "avoided_sizes": {}}
-            return replace(job, spec=spec, displaced_in_vain=job.in_vain_for(spec), **anew)
+            job = replace(job, displaced_in_vain=job.in_vain_for(spec), avoided_sizes={})
+            return replace(job, spec=spec, refusals={}, fits={}, backoff=None)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True, is_killed=job.is_killed or fact.is_kill)
         case facts.JobHaltRequested():

@@ -15,14 +15,14 @@ from voda.domain.job import RIGHT_AFTER_S, Job
 AVOIDED_S: Final = 3600.0
 
 
-def before_change(job: Job, now: float, *, has_failed: bool = False) -> Job:
-    """Return a job whose workers are about to change, or fail."""
+def before_change(job: Job, now: float, *, cause: str = "") -> Job:
+    """Return a job whose workers are about to change; `cause` is that of an exit."""
     size, for_s = len(job.workers), now - job.counted_at
     if not size or size != job.whole_size:
         return job
     if for_s >= RIGHT_AFTER_S:
         return job if job.ran_size == size else replace(job, ran_size=size)
-    if has_failed and job.ran_size not in (0, size):
+    if cause == "failed" and job.ran_size not in (0, size):
         still = {other: until for other, until in job.avoided_sizes.items() if until > now}
         return replace(job, avoided_sizes={**still, size: now + AVOIDED_S})
     return job
@@ -34,7 +34,9 @@ def after_change(job: Job, planned: Sequence[str]) -> Job:
     return job if size != len(planned) or size == job.whole_size else replace(job, whole_size=size)
 
 
-def after_report(job: Job) -> Job:
-    """Return a job that has reported."""
+def after_report(job: Job, epochs_done: float) -> Job:
+    """Return a job that has reported so many epochs; the very job where that says nothing new."""
+    if epochs_done > job.epochs_done:
+        job = replace(job, epochs_done=epochs_done)
     size = len(job.workers)
     return job if size in (0, job.ran_size) or size != job.whole_size else replace(job, ran_size=size)
