@@ -54,7 +54,8 @@ def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: 
     if ended.was_told:
         # Not by voda: a machine that shuts down tells its processes to end. Even one that ends well is not done.
         return ExitDecision(outcome="evicted", worker=restarted)
-    if (reason := _failure(run_spec, replica, ended, record.failures)) is not None:
+    is_of_resize = record.has_new_size(now) and run_spec.policy.is_restartable
+    if (reason := _failure(run_spec, replica, ended, record.failures, is_of_resize=is_of_resize)) is not None:
         return ExitDecision(outcome="failed", reason=reason)
     if not ended.is_success:
         return ExitDecision(outcome="restart", worker=restarted)
@@ -97,6 +98,10 @@ def put_off_restart(record: LocalJobRecord, now: float, *, is_failure: bool) -> 
     """Count a failure or an eviction, and put the restart off; replicas that fail together fail once."""
     if now < record.not_before:
         return
+    if is_failure and record.has_new_size(now):
+        # The plans avoid the size from now on; at that which ran before, a failure counts again.
+        record.not_before = now + _FIRST_PAUSE_S
+        return
     if is_failure:
         record.failures += 1
     else:
@@ -138,13 +143,15 @@ def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str])
     return run_spec.kind == "mpi" or run_spec.elastic is not None or not unfinished
 
 
-def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str | None:
-    """Return why the job fails with this end; None where it does not."""
+def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int, *, is_of_resize: bool) -> str | None:
+    """Return why the job fails with this end; None where it does not, as where a resize is to blame."""
     if ended.is_success:
         return None
     what = f"{replica} {describe_exit(ended)}"
     if ended.exit_code in CANNOT_RUN:
         return what
+    if is_of_resize:
+        return None
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
         return f"{what}; its restartPolicy ExitCode takes that as permanent"
