@@ -342,7 +342,7 @@ def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecisi
 
 def test_failure_right_after_a_resize_is_no_failure_of_the_program_where_another_size_ran() -> None:
     job = an_mpi_job("a", "", policy={"backoff_limit": 0})
-    resized = {"size": 4, "ran_size": 2, "sized_at": 90.0}
+    resized: dict[str, Any] = {"size": 4, "ran_size": 2, "sized_at": 90.0}
     assert _decided(job, "launcher", _FAILED, **resized).outcome == "restart"
     assert _decided(job, "launcher", Exit(run=1, code=127), **resized).outcome == "failed"
     assert _decided(job, "launcher", _FAILED, **{**resized, "sized_at": 10.0}).outcome == "failed"
