@@ -55,12 +55,12 @@ def showing(folder: Path) -> str:
     return f"/usr/bin/python3 -I {path}"
 
 
-def nothing_of_roots() -> list[str]:
-    """Return what the program prints that has nothing of what `roots_own` sets: all is as at a login."""
+def nothing_of_roots(nice: int = 10) -> list[str]:
+    """Return what the program prints that has nothing of what `roots_own` sets: all is as at a login, but `nice`."""
     limits = " ".join(str(limits) for _, limits in sorted(limits_at_login().items()))
     return [
         *("descriptors 0 1 2", "key False", f"limits {limits}"),
-        *("nice 0 timer slack 50000", f"scheduler {os.SCHED_OTHER} mask 0o77"),
+        *(f"nice {nice} timer slack 50000", f"scheduler {os.SCHED_OTHER} mask 0o77"),
         *("input, output 0 personality 0x0", "memory 0 dumped 00000033", f"huge pages True bad {_KERNELS}"),
         f"capabilities {' '.join(['0' * 16] * 4)}",
     ]

@@ -4,7 +4,9 @@ Rule: one function here reads each variable that voda knows, and callers pass it
 """
 
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -33,6 +35,17 @@ def home_folder() -> Path:
     own = _user_data_folder()
     is_roots = os.geteuid() == 0 and not _variable("XDG_DATA_HOME") and not _is_of_root(own / "voda.db")
     return MACHINE_HOME if is_roots else own
+
+
+def code_folder() -> Path:
+    """Return where this user keeps the code of the jobs that are submitted: beside the log of an own voda, else in the
+    user's data folder, which a voda for all users does not own.
+    """
+    home = home_folder()
+    with suppress(OSError):
+        if home.stat().st_uid == os.geteuid():
+            return home.absolute() / "code"
+    return _user_data_folder() / "code"
 
 
 def server_url() -> str:
@@ -84,6 +97,11 @@ def kubeconfig() -> Path | None:
         return Path(named)
     usual = Path.home() / ".kube" / "config"
     return usual if not _variable("KUBERNETES_SERVICE_HOST") and usual.exists() else None
+
+
+def has_screen() -> bool:
+    """Return whether a browser that is started here has a screen of its own."""
+    return sys.platform == "darwin" or bool(_variable("DISPLAY") or _variable("WAYLAND_DISPLAY"))
 
 
 def environment() -> Mapping[str, str]:

@@ -65,7 +65,7 @@ def report(  # noqa: PLR0913 - one parameter per figure
         epoch: epochs done since the job's beginning, the one just finished included; 3.5 = half of the fourth.
         epoch_time_s: seconds of the last epoch; leave it out when a restart fell into it.
         workers: processes that trained it.
-        metrics: such as {"loss": 0.1, "accuracy": 0.98}; what is no finite number is left out.
+        metrics: such as {"loss": 0.1, "accuracy": 0.98}; what is no number is left out, with a warning that names it.
         step_time_s: mean seconds of a step.
         samples_per_s: of all workers together: of the last epoch, or since the last change of them where the epoch is
             not over.
@@ -86,8 +86,7 @@ def report(  # noqa: PLR0913 - one parameter per figure
         body: dict[str, object] = {name: value for name, value in figures.items() if value is not None and value >= 0}
         if workers is not None:
             body["workers"] = int(workers)
-        clean = {str(name)[:_KEY]: number for name, number in _numbers(metrics or {}).items()}
-        _reporter.take({"epoch": done, **body, "metrics": clean})
+        _reporter.take({"epoch": done, **body, "metrics": _values(metrics or {})})
     except Exception as error:  # training must go on, whatever it passed
         _log.warning("voda.report: not reported: %r", error)
 
@@ -331,9 +330,20 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _numbers(metrics: Mapping[str, object]) -> dict[str, float]:
-    named = ((name, _number(value)) for name, value in list(metrics.items())[:_METRICS])
-    return {name: number for name, number in named if number is not None}
+def _values(metrics: Mapping[str, object]) -> dict[str, float | str]:
+    """Return the metrics by their names; nan and inf as words, for JSON has no numbers for them."""
+    found: dict[str, float | str] = {}
+    for name, value in list(metrics.items())[:_METRICS]:
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            if name not in _warned:
+                _warned.add(name)
+                _log.warning("voda.report: metric %s is no number, and is left out: %.80r", name, value)
+            continue
+        found[str(name)[:_KEY]] = number if math.isfinite(number) else str(number)
+    return found
 
 
+_warned: set[str] = set()
 _reporter = _Reporter()

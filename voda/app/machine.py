@@ -47,6 +47,7 @@ from voda.domain.settings import Settings, SettingsPatch
 from voda.kinds.base import FieldWarning
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
+from voda.manifests.programs import nice_annotation
 from voda.metrics import NO_TELEMETRY, Telemetry
 from voda.process_table import most_processes
 
@@ -217,6 +218,7 @@ class Machine:
         """
         refuse_unrunnable(parsed)
         role_limits(parsed.job)
+        nice_annotation(parsed.job)
         path = self._options.environment.get("PATH", "") if self._options.is_multi_user else ""
         ignored = local_warnings(parsed, self.cgroups.controllers)
         return (*ignored, *(program_warnings(parsed, path) if path else ()))

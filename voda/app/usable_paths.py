@@ -1,4 +1,4 @@
-"""Whether the Python and the working folder that a job was submitted with are such as the job's user may use.
+"""Whether the Python, the working folder and the kept script of a job are such as the job's user may use.
 
 Rule: a process that has that user's rights alone looks, for a bounded time: what it tells, the user could see, and a
 path that hangs holds up nobody.
@@ -14,26 +14,29 @@ from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.programs import working_dir_annotation
-from voda.programs.program_manifest import INTERPRETER, WORKING_DIR, interpreter_of
+from voda.programs.program_manifest import INTERPRETER, KEPT_SCRIPT, WORKING_DIR, interpreter_of, kept_script_of
 
 _LIMIT_S: Final = 2.0
 _IS_PYTHON: Final = 'test -f "$1" && test -x "$1"'
 _IS_FOLDER: Final = 'cd -- "$1"'
 _PYTHON_FIELD: Final = f"metadata.annotations[{INTERPRETER}]"
+_IS_SCRIPT: Final = 'test -f "$1" && test -r "$1"'
+_KEPT_FIELD: Final = f"metadata.annotations[{KEPT_SCRIPT}]"
 _FOLDER_FIELD: Final = f"metadata.annotations[{WORKING_DIR}]"
 
 
 async def refuse_unusable(parsed: ParsedManifest, account_of: Callable[[JobSpec], Awaitable[Account | None]]) -> None:
-    """Raise InvalidField where a job's user may not execute the Python that its manifest says it runs with, or not
-    enter the folder in which it would begin.
+    """Raise InvalidField where a job's user may not execute the Python that its manifest says it runs with, enter the
+    folder in which it would begin, or read the script that was kept of it.
 
     `account_of` finds the account that a job runs with, None = that of the user who runs voda.
     """
-    python, folder = interpreter_of(parsed.raw), working_dir_annotation(parsed.job)
-    if not python and not folder:
+    python, folder, kept = interpreter_of(parsed.raw), working_dir_annotation(parsed.job), kept_script_of(parsed.raw)
+    if not python and not folder and not kept:
         return
     _refuse_relative(_PYTHON_FIELD, python, "a Python")
     _refuse_relative(_FOLDER_FIELD, folder, "a folder")
+    _refuse_relative(_KEPT_FIELD, kept, "a file")
     account = await account_of(parsed.spec)
     user = "the user who runs this voda" if account is None else account.name
     if python and not await asyncio.to_thread(_holds, _IS_PYTHON, python, account):
@@ -47,6 +50,12 @@ async def refuse_unusable(parsed: ParsedManifest, account_of: Callable[[JobSpec]
             _FOLDER_FIELD,
             f"it would begin in {folder[:200]}, which is no folder that {user}, as whom it runs, may enter: name"
             " another one with --workdir",
+        )
+    if kept and not await asyncio.to_thread(_holds, _IS_SCRIPT, kept, account):
+        raise InvalidField(
+            _KEPT_FIELD,
+            f"its code, kept at {kept[:200]}, is gone, or not for {user} to read, as whom it runs: submit the program"
+            " again, with --live to run it as it is at each start; or of an ended job, voda rerun --continue",
         )
 
 

@@ -22,7 +22,7 @@ from voda.application.virtual_clusters.membership import (
 from voda.auth.callers import Caller
 from voda.auth.write_quota import payer
 from voda.domain.errors import InvalidField, NotAllowed, PreconditionFailed, VersionConflict, WrongState
-from voda.domain.job import MOST_REPLICAS, JobSpec
+from voda.domain.job import MOST_REPLICAS, JobSpec, MetricValue
 from voda.domain.reasons.requests import Requested
 from voda.domain.sizes import JobSizes
 from voda.domain.sizes.text import parse_sizes
@@ -72,7 +72,7 @@ class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     step_time_s: _Seconds | None = None
     samples_per_s: _Rate | None = None
     epoch_samples: _Rate | None = None
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
     report_id: Annotated[str, Meta(description="Chosen by the job; the same report sent again is recorded once.")] = ""
 
 
@@ -311,7 +311,8 @@ def _refuse_odd_metrics(progress: ProgressReport) -> None:
     for name, value in progress.metrics.items():
         if len(name) > _MOST_LETTERS or not name.isprintable():
             raise InvalidField("metrics", f"metrics: expected names of up to {_MOST_LETTERS} printable characters")
-        _finite(f"metrics.{name}", value)
+        if not isinstance(value, str):
+            _finite(f"metrics.{name}", value)
 
 
 def _positive(field: str, value: float | None, most: float) -> float | None:

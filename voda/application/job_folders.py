@@ -9,7 +9,8 @@ for by the next round; every look at the disk is in a thread.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -150,10 +151,13 @@ class FolderKeeper:
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
-        found = []
+        found, later = [], _later_runs(self._view.job_registry.jobs().values())
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
-            if (ended := await self._ended_job(job_id)) is not None and not await self._is_in_use(job_id):
-                found.append(await self._measured(ended, is_awaited=False))
+            ended = await self._ended_job(job_id)
+            if ended is None or later.get(job_id) == math.inf or await self._is_in_use(job_id):
+                continue
+            ended = structs.replace(ended, finished_at=max(ended.finished_at, later.get(job_id, 0.0)))
+            found.append(await self._measured(ended, is_awaited=False))
         return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
 
     async def deletion(self, job_id: str) -> FolderDeletion | None:
@@ -188,6 +192,8 @@ class FolderKeeper:
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
+        if _later_runs(self._view.job_registry.jobs().values()).get(job_id) == math.inf:
+            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
         folder = await self._measured(ended, is_awaited=True)
@@ -276,6 +282,17 @@ class FolderKeeper:
         if spec is None or ended_at is None:
             return None
         return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
+
+
+def _later_runs(records: Iterable[JobRecord]) -> Mapping[str, float]:
+    """Return the jobs in whose folders later runs go on -> when the last of these has ended; infinity: not yet."""
+    found: dict[str, float] = {}
+    for record in records:
+        if first := record.spec.continues:
+            is_over = record.finished_at is not None and not record.job.workers
+            ended_at = record.finished_at if record.finished_at is not None and is_over else math.inf
+            found[first] = max(found.get(first, 0.0), ended_at)
+    return found
 
 
 def _of_record(record: JobRecord) -> EndedFolder | None:

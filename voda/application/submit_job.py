@@ -37,6 +37,7 @@ from voda.kinds.base import FieldWarning
 from voda.log.append_plan import Append
 from voda.manifests.arrays import ARRAY_NAME, ARRAY_TASK, task_specs, without_array
 from voda.manifests.parse import ANY_POOL, ParsedManifest, parse
+from voda.programs.program_manifest import with_kept_script
 from voda.projections.jobs.record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
@@ -113,13 +114,17 @@ class JobSubmitter:
         event_id = _event_id("submit", caller.user, key) if key else self._journal.clock.new_id()
         return SubmitOutcome(*await self._submit(specs, parsed, caller, key, event_id), warnings, len(specs))
 
-    async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
+    async def rerun(
+        self, record: JobRecord, caller: Caller, *, key: str = "", goes_on: bool = False, kept_script: str = ""
+    ) -> SubmitOutcome:
         """Submit the manifest of a job again: the next run of its name, which the same user owns.
 
         The run of a task of an array has the task's variables and is in no array, so that the array stays as it was.
+        One that `goes_on` has the folder of the job, and in place of the script that was kept of it `kept_script`.
 
-        Raises WrongState where it has no manifest, and the errors of `submit`.
+        Raises WrongState where it has no manifest or cannot go on, and the errors of `submit`.
         """
+        continues = self._continued(record) if goes_on else ""
         events = await self._journal.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
@@ -127,15 +132,31 @@ class JobSubmitter:
         owner = replace(caller, user=record.spec.user)
         task = fact.spec.task_environment
         manifest = without_array(fact.spec.manifest) if task else fact.spec.manifest
-        parsed, spec, warnings = self.read(manifest, owner)
+        parsed, spec, warnings = self.read(with_kept_script(manifest, kept_script) if goes_on else manifest, owner)
         await self._rules.account(spec.user)
+        await self._rules.refuse_unusable(parsed)
         await self._rules.refuse_forbidden(parsed, caller)
         event_id = _event_id("rerun", caller.user, key) if key else self._journal.clock.new_id()
         try:
-            outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
+            spec = replace(spec, rerun_task=task, continues=continues)
+            outcome = await self._submit([spec], parsed, caller, key, event_id)
         except AlreadyExists as error:
             raise self._live_run(record, error) from error
         return SubmitOutcome(*outcome, warnings)
+
+    def _continued(self, record: JobRecord) -> str:
+        """Return the job in whose folder the next run of an ended job goes on; empty: there is none yet."""
+        job_id = record.spec.job_id
+        if self._rules.gpu_resource:
+            raise WrongState(f"job {job_id}: on Kubernetes its files are in its volumes, where each run finds them")
+        if not record.is_live and record.job.workers:
+            raise WrongState(f"job {job_id} has ended, but its processes have not yet: try again in a moment")
+        first = record.spec.continues or (job_id if record.job.first_started_at is not None else "")
+        found = self._job_registry.job(first) if first else None
+        if first and (found is None or found.folder_deleted_at is not None):
+            by = f" by {found.folder_deleted_by}" if found is not None else ", as it ended long ago"
+            raise WrongState(f"the folder of job {first} was deleted{by}: nothing is left to go on from; `voda rerun`")
+        return first
 
     def _live_run(self, record: JobRecord, error: AlreadyExists) -> AlreadyExists:
         """Return the error of a rerun, which names the live run of the user's job, where that is the reason."""

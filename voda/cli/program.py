@@ -3,7 +3,7 @@
 Rule: how the program will be started, and why, is said in one line before anything is sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -16,6 +16,7 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
+    from voda.programs.program import Program
 
 _MOST_GPUS: Final = 1_024
 _PROGRAM: Final = "voda.program"
@@ -57,6 +58,15 @@ class ProgramOptions:
     gpu_memory: Annotated[
         str, Option("--gpu-memory", metavar="4Gi", help="And of its memory; without it, as much as others leave.")
     ] = ""
+    memory: Annotated[str, Option("--memory", metavar="8Gi", help="A worker may have; it is killed beyond it.")] = ""
+    cpus: Annotated[str, Option("--cpus", metavar="4", help="CPUs that a worker may use, such as 4 or 0.5.")] = ""
+    retries: Annotated[
+        int | None, Option("--retries", min=0, metavar="N", help="Tries after a failure.", default_text="6")
+    ] = None
+    nice: Annotated[
+        int | None,
+        Option("--nice", min=0, max=19, metavar="N", help="How much it gives way for CPUs here.", default_text="10"),
+    ] = None
     deepspeed: Annotated[
         Path | None,
         Option(
@@ -81,6 +91,10 @@ class ProgramOptions:
     workdir: Annotated[
         str, Option("--workdir", metavar="FOLDER", help="Where it begins; by default here, on one machine.")
     ] = ""
+    live: Annotated[
+        bool,
+        Option("--live", help="Each start runs the script as it is then, not as it was at the submit; on one machine."),
+    ] = False
     time: Annotated[str, Option("--time", metavar="4h", help="It fails if it runs longer: 90m, 4h, 1d12h.")] = ""
     image: Annotated[str, Option("--image", metavar="IMAGE", help="Container image; Kubernetes needs one.")] = ""
     launcher: Annotated[
@@ -107,6 +121,8 @@ class ProgramDocument:
     is_guessed: bool
     runs_with: str
     """As those of its ProgramStart."""
+    not_kept: str = ""
+    """Why its code was not kept, as one line; empty: it was, or was not to be."""
     removed: str = ""
     """What newer libraries refuse of it, as one line; empty: nothing."""
     foreign: str = ""
@@ -116,13 +132,19 @@ class ProgramDocument:
         """Return what the user is told: at a submit only what the user did not say, and what may go wrong."""
         runs_with = f"runs with {self.runs_with}" if self.runs_with else ""
         said = [self.note] if self.is_guessed or not is_submitted else []
-        return [*said, *filter(None, [runs_with, self.warning, self.removed])]
+        return [*said, *filter(None, [runs_with, self.warning, self.not_kept, self.removed])]
 
 
-def program_document(
-    words: Sequence[str], options: ProgramOptions, *, name: str, runs_here: bool = True, gpu_resource: str = ""
+def program_document(  # noqa: PLR0913 - each may be given
+    words: Sequence[str],
+    options: ProgramOptions,
+    *,
+    name: str,
+    runs_here: bool = True,
+    is_kept: bool = False,
+    gpu_resource: str = "",
 ) -> ProgramDocument:
-    """Return the manifest of a program; `name` empty: that of its script.
+    """Return the manifest of a program; `name` empty: that of its script. Where it runs here its code `is_kept`.
 
     A program that runs here, without an image, has the caller's PATH unless the options give one. Its pods ask for
     `gpu_resource`; empty: NVIDIA's.
@@ -132,35 +154,23 @@ def program_document(
     """
     from voda import config
     from voda.cli.manifests import Document
-    from voda.cli.variables import files_of_variables, variables
+    from voda.cli.variables import variables
     from voda.manifests.odd_values import refuse_odd_values
     from voda.programs.deepspeed import REMOVED
+    from voda.programs.kept_code import with_kept_code
     from voda.programs.launchers import is_python
-    from voda.programs.program import Program, gpu_milli_of, start_of
+    from voda.programs.program import start_of
     from voda.programs.program_manifest import NVIDIA, program_manifest
 
     refuse_odd_values([*words, options.workdir])
     caller = config.environment()
     env = dict(variables(options.export or (), options.env_file or (), options.env or (), caller))
     start = start_of(
-        Program(
-            tuple(words),
-            name=name,
-            workers=options.workers,
-            deepspeed="" if options.deepspeed is None else str(options.deepspeed),
-            gpus_per_worker=1 if options.gpus is None else options.gpus,
-            gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
-            gpu_memory=options.gpu_memory,
-            env=env,
-            env_from_file=dict(files_of_variables(options.env_from_file or ())),
-            workdir=options.workdir,
-            time=options.time,
-            image=options.image,
-            launcher=options.launcher,
-        ),
+        _program(words, options, name, env),
         caller if runs_here and not options.image and "PATH" not in env else None,
     )
-    manifest = program_manifest(replace(start.job, gpu_resource=gpu_resource or NVIDIA))
+    job, not_kept = with_kept_code(start.job, config.code_folder()) if is_kept and runs_here else (start.job, "")
+    manifest = program_manifest(replace(job, gpu_resource=gpu_resource or NVIDIA))
     refuse_odd_values(manifest)
     document = Document(source=start.program, manifest=manifest)
     word = start.job.words[0]
@@ -169,10 +179,38 @@ def program_document(
         document=document,
         note=start.note,
         warning=start.warning,
+        not_kept=not_kept,
         removed="" if options.deepspeed is None else REMOVED,
         is_guessed=start.is_guessed,
         runs_with=start.runs_with if runs_here and not options.image else "",
         foreign=_foreign(word, start.runs_with) if is_foreign and is_python(start.runs_with) else "",
+    )
+
+
+def _program(words: Sequence[str], options: ProgramOptions, name: str, env: Mapping[str, str]) -> "Program":
+    """Return a program as its options say it; raises InvalidInput."""
+    from voda.cli.variables import files_of_variables
+    from voda.programs.amounts import gpu_milli_of
+    from voda.programs.program import Program
+
+    return Program(
+        tuple(words),
+        name=name,
+        workers=options.workers,
+        deepspeed="" if options.deepspeed is None else str(options.deepspeed),
+        gpus_per_worker=1 if options.gpus is None else options.gpus,
+        gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
+        gpu_memory=options.gpu_memory,
+        memory=options.memory,
+        cpus=options.cpus,
+        retries=options.retries,
+        nice=options.nice,
+        env=env,
+        env_from_file=dict(files_of_variables(options.env_from_file or ())),
+        workdir=options.workdir,
+        time=options.time,
+        image=options.image,
+        launcher=options.launcher,
     )
 
 

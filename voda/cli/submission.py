@@ -120,6 +120,9 @@ class SubmitOptions:
         Option("--idempotency-key", metavar="KEY", help="Submits with the same key count once; by default a new key."),
     ] = ""
     watch: Annotated[bool, Option("--watch", "-w", help="Follow the jobs until they end.")] = False
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Print what the job prints, and end with the exit code of its program.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ class SubmitRequest:
             options,
             name=self.job.name,
             runs_here=is_here(self.where),
+            is_kept=not (options.live or self.how.prints or self.how.dry_run),
             gpu_resource=self._gpu_resource() if is_asked else "",
         )
         for line in made.notes(is_submitted=not self.how.prints):
@@ -218,7 +222,11 @@ class SubmitRequest:
 
         key, is_dry = self.how.key or SystemClock().new_id(), self.how.dry_run
         batch = BatchSubmit(read, key=key, is_dry_run=is_dry, output=self.output, is_program=is_program)
-        return call_server(self.where, batch.follow if self.how.watch and not is_dry else batch.run)
+        if self.how.follow and len(read.documents) + len(read.refused) > 1:
+            raise InvalidInput("--follow prints the output of one job: follow several with -w")
+        if is_dry or not (self.how.watch or self.how.follow):
+            return call_server(self.where, batch.run)
+        return call_server(self.where, batch.print_output if self.how.follow else batch.follow)
 
 
 def _refuse_odd_files(files: Sequence[str], name: str) -> None:

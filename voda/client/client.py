@@ -11,11 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, Unpack
 
+from voda import config
 from voda.auth.callers import CallerView
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
-from voda.client.documents import Manifest, documents_of
+from voda.client.documents import Manifest, SubmitPlace, documents_of
 from voda.client.exec.session import PROTOCOL, ExecResult, MemoryStreams, carry, start_of
+from voda.client.going_on import goes_on_query
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
 from voda.client.job_wait import JobGoal, JobWait
@@ -123,7 +125,8 @@ class Client:
         folder = os.getcwd() if self.http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
         failure: AlreadyExists | None = None
-        for document in documents_of(manifest, folder=folder, gpu_resource=lambda: _service(self.http).gpu_resource):
+        place = SubmitPlace(folder, config.code_folder(), lambda: _service(self.http).gpu_resource)
+        for document in documents_of(manifest, place):
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:
@@ -234,10 +237,13 @@ class Client:
         call = HttpCall(method="POST", path=f"{_path(job)}/resume")
         return decode(self.http.ask_repeatedly(call).body, JobView)
 
-    def rerun(self, job: JobName) -> SubmissionView:
-        """Submit the manifest of a job that has ended again, as the next run of its name."""
+    def rerun(self, job: JobName, *, goes_on: bool = False) -> SubmissionView:
+        """Submit the manifest of a job that has ended again, as the next run of its name; where it `goes_on`, in the
+        folder of that job, with its program as it is now.
+        """
         headers = {"Idempotency-Key": SystemClock().new_id()}
-        call = HttpCall(method="POST", path=f"{_path(job)}/rerun", headers=headers)
+        query = goes_on_query(self.http, _path(job)) if goes_on else None
+        call = HttpCall(method="POST", path=f"{_path(job)}/rerun", params=query, headers=headers)
         return decode(self.http.ask_repeatedly(call).body, SubmissionView)
 
     def scale(self, job: JobName, **changes: Unpack[JobPatchFields]) -> JobView:

@@ -4,9 +4,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
+from voda import config
 from voda.domain.errors import InvalidInput
+from voda.programs.kept_code import with_kept_code
 from voda.programs.program import Program, ProgramStart, start_of
 from voda.programs.program_manifest import NVIDIA, WORKING_DIR, program_manifest
 
@@ -23,28 +26,46 @@ class SubmitBody:
     media_type: str
 
 
-def documents_of(manifest: Manifest, *, folder: str, gpu_resource: Callable[[], str]) -> Iterator[SubmitBody]:
-    """Yield the document to submit, then those to try while the name of the one before is that of a live job.
+@dataclass(frozen=True, slots=True)
+class SubmitPlace:
+    """Where it is submitted from, and to."""
 
-    Args:
-        manifest: what the user gives.
-        folder: where a program begins that names no folder; empty = the server's own choice.
-        gpu_resource: returns by what pods of the server ask for GPUs; empty: it has none.
+    folder: str
+    """Where a program begins that names no folder; empty = the server's own choice, on another machine."""
+    code: Path
+    """Where this user keeps the code of programs."""
+    gpu_resource: Callable[[], str]
+    """Returns by what pods of the server ask for GPUs; empty: it has none."""
+
+
+def documents_of(manifest: Manifest, place: SubmitPlace) -> Iterator[SubmitBody]:
+    """Yield the document to submit, then those to try while the name of the one before is that of a live job.
 
     Raises:
         InvalidInput: it cannot be read, or is not what JSON can hold.
     """
     if isinstance(manifest, Program):
-        resource = gpu_resource() if manifest.image else ""
-        for name in _names(manifest, start := start_of(manifest)):
-            job = replace(start.job, name=name, gpu_resource=resource or NVIDIA)
-            yield _json(_with_options(program_manifest(job), manifest), folder)
+        resource = place.gpu_resource() if manifest.image else ""
+        manifest = _with_exported(manifest)
+        start = start_of(manifest)
+        kept = with_kept_code(start.job, place.code)[0] if place.folder and not manifest.live else start.job
+        for name in _names(manifest, start):
+            job = replace(kept, name=name, gpu_resource=resource or NVIDIA)
+            yield _json(_with_options(program_manifest(job), manifest), place.folder)
     elif isinstance(manifest, Mapping):
-        yield _json(manifest, folder)
+        yield _json(manifest, place.folder)
     elif isinstance(manifest, str):
         yield SubmitBody(manifest.encode("utf-8", "surrogatepass"), _YAML)
     else:
         yield SubmitBody(manifest if isinstance(manifest, bytes) else _read(manifest), _YAML)
+
+
+def _with_exported(program: Program) -> Program:
+    """Return the program with the values of the variables that it gets from here."""
+    here = config.environment()
+    if absent := next((name for name in program.export if name not in here), ""):
+        raise InvalidInput(f"export: there is no variable {absent[:80]!r} here")
+    return replace(program, env={**{name: here[name] for name in program.export}, **program.env})
 
 
 def _names(program: Program, start: ProgramStart) -> Iterator[str]:
@@ -56,7 +77,9 @@ def _names(program: Program, start: ProgramStart) -> Iterator[str]:
 def _with_options(manifest: dict[str, Any], program: Program) -> dict[str, Any]:
     """Return the program's manifest with what its user says of the job."""
     options = {"priority": program.priority, "epochs": program.epochs, "pool": program.pool or None}
-    options["restartable"] = program.restartable or None
+    options |= {"restartable": program.restartable or None, "array": program.array or None}
+    options |= {"virtual-cluster": program.virtual_cluster or None, "pinned-cell": program.pinned_cell or None}
+    options |= {"device-class": program.device_class or None, "after": ",".join(program.after) or None}
     given = {f"voda.dev/{name}": str(value) for name, value in options.items() if value is not None}
     metadata = {**manifest["metadata"], "annotations": {**manifest["metadata"]["annotations"], **given}}
     if program.namespace:

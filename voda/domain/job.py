@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,10 @@ FINISHED = "finished"
 RIGHT_AFTER_S = 60.0
 """A program that fails so soon after a resize fails by it, unless it has reported since."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
+
+
+MetricValue = float | Literal["nan", "inf", "-inf"]
+"""Of a metric that a program reports: JSON has no other way to write what is no finite number."""
 
 
 class Phase(enum.StrEnum):
@@ -87,6 +91,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its place in an array of jobs, if it is in one."""
     rerun_task: Mapping[str, str] = {}
     """The variables of the array's task that it runs again: it is an ordinary job, in no array itself."""
+    continues: str = ""
+    """Id of the ended job in whose folder it goes on, on one machine; empty: its folder is its own."""
 
     @property
     def requested(self) -> int:

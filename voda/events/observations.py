@@ -9,6 +9,7 @@ from typing import Final, Literal
 from msgspec.structs import force_setattr, replace
 
 from voda.domain.cells import GangPlacement, GangRequest
+from voda.domain.job import MetricValue
 from voda.domain.node import Node, with_known_labels
 from voda.domain.reasons.nodes import NodeRefusal
 from voda.domain.reasons.pods import PodGone
@@ -258,7 +259,7 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     epoch, and of one that no `epoch_s` belongs to, since the last change of the workers."""
     epoch_samples: float | None = None
     """Samples of the last epoch, or of the one that is not over, as far as the job knows them."""
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
 
 
 class JobCompleted(JobFact, frozen=True, kw_only=True):

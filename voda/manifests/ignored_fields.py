@@ -34,7 +34,7 @@ ANNOTATIONS = tuple(
             "working-dir",
             "restartable",
         ),
-        *("pinned-cell", "device-class", "launcher", "interpreter"),
+        *("pinned-cell", "device-class", "launcher", "interpreter", "script", "kept-script", "nice"),
         *("after", "array", "array-name", "array-task"),
     )
 )

@@ -13,10 +13,13 @@ from voda.domain.errors import InvalidField
 from voda.kinds.base import FieldWarning, JobManifest, role_mappings, run_policy, run_policy_path
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar
 from voda.manifests.expansion import Expansion
-from voda.programs.program_manifest import ENV_FILE, LAUNCHER, WORKING_DIR
+from voda.programs.program_manifest import ENV_FILE, LAUNCHER, NICE, WORKING_DIR
 
 _DEFAULT_GRACE_S = 30.0
 
+DEFAULT_NICE: Final = 10
+"""So that voda, and whoever works on the machine, get the CPUs first."""
+MOST_NICE: Final = 19
 RESTARTABLE: Final = "voda.dev/restartable"
 """Annotation: `never` or `always`, whether the program may begin a second time."""
 _RESTARTABLE_PATH: Final = f"metadata.annotations[{RESTARTABLE}]"
@@ -179,6 +182,15 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
 def working_dir_annotation(job: JobManifest) -> str:
     """Return the folder that the annotation voda.dev/working-dir names; empty without one."""
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
+
+
+def nice_annotation(job: JobManifest) -> int:
+    """Return how much a job's programs give way for the CPUs of one machine; raises InvalidField."""
+    text = (job.metadata.annotations or {}).get(NICE, str(DEFAULT_NICE))
+    if not text.isascii() or not text.isdigit() or len(text) > 2 or int(text) > MOST_NICE:
+        field = f"metadata.annotations[{NICE}]"
+        raise InvalidField(field, f"{field}: expected 0 to {MOST_NICE}, got {text[:40]!r}")
+    return int(text)
 
 
 def is_plain(manifest: Mapping[str, Any]) -> bool:

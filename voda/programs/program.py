@@ -3,7 +3,6 @@
 Rule: how it will be started, and why, can be said in one line before anything is sent.
 """
 
-import math
 import os
 import re
 import shutil
@@ -16,6 +15,15 @@ from typing import Final
 from voda.domain.errors import InvalidInput
 from voda.domain.sizes import JobSizes
 from voda.domain.sizes.text import parse_sizes
+from voda.programs.amounts import (
+    cpus_of,
+    gpu_memory_mib_of,
+    gpu_milli_of,
+    memory_of,
+    nice_of,
+    retries_of,
+    time_limit_s_of,
+)
 from voda.programs.interpreter import (
     FoundProgram,
     SoughtProgram,
@@ -23,6 +31,7 @@ from voda.programs.interpreter import (
     variables_of_environment,
     without_library,
 )
+from voda.programs.kept_code import script_to_keep
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
     Launcher,
@@ -33,16 +42,11 @@ from voda.programs.launchers import (
     script_in_command,
     torchrun_words,
 )
-from voda.programs.program_manifest import MILLI_PER_CORE, ProgramJob
+from voda.programs.program_manifest import ProgramJob
 from voda.programs.search_path import close_file, close_program, search_path
-from voda.text import seconds_of
 
 _OF_CHECKPOINTS: Final = (b"checkpoint", b"ckpt", b"voda_job_dir", b"resume", b"restore", b"load_state")
 """Words of scripts that go on where they were."""
-_MEMORY: Final = re.compile(r"([0-9]{1,9})(Mi|Gi|Ti)B?")
-_MOST_MILLI: Final = 990
-_MILLI_PER_GPU: Final = 1_000
-_MOST_MEMORY_MIB: Final = 16 << 20
 _LONGEST_DEFAULT_NAME: Final = 40
 _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -64,10 +68,22 @@ class Program:
     """A part of one GPU in place of whole ones: thousandths of its compute, a multiple of 10."""
     gpu_memory: str = field(default="", kw_only=True)
     """And of its memory: "4Gi", "500Mi"."""
+    memory: str = field(default="", kw_only=True)
+    """A worker may have: "8Gi"; it is killed beyond that."""
+    cpus: str | float = field(default="", kw_only=True)
+    """A worker may have: 4, or "0.5"."""
+    retries: int | None = field(default=None, kw_only=True)
+    """How often it is tried again after a failure."""
+    nice: int | None = field(default=None, kw_only=True)
+    """How much it gives way for CPUs, 0 to 19; on one machine."""
     env: Mapping[str, object] = field(default_factory=dict, kw_only=True)
+    export: Sequence[str] = field(default=(), kw_only=True)
+    """Variables with their values here."""
     env_from_file: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Secrets: variable -> file of this machine, which the job reads at each start."""
     workdir: str = field(default="", kw_only=True)
+    live: bool = field(default=False, kw_only=True)
+    """Each start runs its script as it is then, not as it was at the submit; on one machine."""
     time: str = field(default="", kw_only=True)
     """It fails if it runs longer: "90m", "4h", "1d12h"."""
     image: str = field(default="", kw_only=True)
@@ -76,7 +92,14 @@ class Program:
     """By default what the program imports decides."""
     namespace: str = field(default="", kw_only=True)
     labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    array: str = field(default="", kw_only=True)
+    """Many jobs of it: "0-99%10"."""
+    after: Sequence[str] = field(default=(), kw_only=True)
+    """Jobs that have to complete first, or with ":any" behind to end."""
     pool: str = field(default="", kw_only=True)
+    virtual_cluster: str = field(default="", kw_only=True)
+    pinned_cell: str = field(default="", kw_only=True)
+    device_class: str = field(default="", kw_only=True)
     priority: int | None = field(default=None, kw_only=True)
     """Higher goes first, whatever the policy."""
     epochs: int | None = field(default=None, kw_only=True)
@@ -154,14 +177,19 @@ def _job_of(
         launcher=launcher,
         gpus_per_worker=options.gpus_per_worker,
         gpu_milli=options.gpu_milli,
-        gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
+        gpu_memory_mib=gpu_memory_mib_of(options.gpu_memory) if options.gpu_memory else 0,
         env=tuple({**variables_of_environment(caller or {}, found.folders), **_given(options)}.items()),
         env_files=_env_files(options),
         path="" if caller is None else os.pathsep.join(found.folders),
         interpreter="" if caller is None else found.python,
         working_dir=_folder(options),
-        time_limit_s=_time_limit_s(options.time) if options.time else 0,
+        script="" if options.image else script_to_keep(found.words, shown, options.workdir),
+        time_limit_s=time_limit_s_of(options.time) if options.time else 0,
         image=options.image,
+        memory=memory_of(options.memory) if options.memory else "",
+        cpus=cpus_of(str(options.cpus)) if options.cpus else "",
+        retries=None if options.retries is None else retries_of(options.retries),
+        nice=None if options.nice is None else nice_of(options.nice),
     )
 
 
@@ -176,29 +204,6 @@ def _refuse_odd_share(options: Program, most: int, launcher: Launcher) -> None:
             "--gpu-milli and --gpu-memory are for a plain program with one worker: leave out --gpus-per-worker,"
             " --workers and other launchers than --launcher plain"
         )
-
-
-def gpu_milli_of(text: str) -> int:
-    """Return the part of a GPU that a user wrote, thousandths of its compute; raises InvalidInput."""
-    milli = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
-    if MILLI_PER_CORE <= milli <= _MOST_MILLI and milli % MILLI_PER_CORE == 0:
-        return milli
-    hint = "; whole GPUs are --gpus-per-worker N" if milli >= _MILLI_PER_GPU else ""
-    raise InvalidInput(f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {text[:40]!r}{hint}")
-
-
-def _memory_mib(text: str) -> int:
-    match = _MEMORY.fullmatch(text.strip())
-    mib = int(match[1]) * {"Mi": 1, "Gi": 1 << 10, "Ti": 1 << 20}[match[2]] if match else 0
-    if not 0 < mib <= _MOST_MEMORY_MIB:
-        raise InvalidInput(f"--gpu-memory: expected memory of a GPU such as 4Gi or 500Mi, got {text[:40]!r}")
-    return mib
-
-
-def _time_limit_s(text: str) -> int:
-    if (limit_s := math.ceil(seconds_of(text, option="--time", needs_unit=True))) < 1:
-        raise InvalidInput(f"--time: expected a second or more, got {text[:40]!r}")
-    return limit_s
 
 
 def _runnable(words: Sequence[str]) -> list[str]:

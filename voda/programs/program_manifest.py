@@ -20,6 +20,12 @@ LAUNCHER: Final = "voda.dev/launcher"
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
+NICE: Final = "voda.dev/nice"
+"""Annotation: how much a program gives way to others for the CPUs of one machine, 0 to 19."""
+SCRIPT: Final = "voda.dev/script"
+"""Annotation: the word of the command that is the program's script, such as train.py."""
+KEPT_SCRIPT: Final = "voda.dev/kept-script"
+"""Annotation: the file that runs in its place, which was kept when the job was submitted; see `kept_code`."""
 INTERPRETER: Final = "voda.dev/interpreter"
 """Annotation: the Python that runs the program, as whoever submitted it on this machine was told."""
 
@@ -65,8 +71,20 @@ class ProgramJob:
     interpreter: str = ""
     """On this PATH; empty: not known."""
     working_dir: str = ""
+    script: str = ""
+    """The word that is its script, where that can be kept; empty: there is none."""
+    kept_script: str = ""
+    """The file that was kept of it, which runs in its place; empty: it runs as it is at each start."""
     time_limit_s: int = 0
     """0 = none."""
+    memory: str = ""
+    """Of a worker, as manifests have it; empty: no limit."""
+    cpus: str = ""
+    """Of a worker; empty: no limit."""
+    retries: int | None = None
+    """After failures; None: as the kind of its manifest has it."""
+    nice: int | None = None
+    """How much it gives way for CPUs, on one machine; None: as jobs do."""
     image: str = ""
     """Empty on one machine, which has no images."""
 
@@ -110,6 +128,20 @@ def interpreter_of(manifest: Mapping[str, Any] | None) -> str:
     """Return the Python that the manifest of a job says it runs with; empty: it says none."""
     metadata = (manifest or {}).get("metadata") or {}
     return str((metadata.get("annotations") or {}).get(INTERPRETER, ""))
+
+
+def kept_script_of(manifest: Mapping[str, Any] | None) -> str:
+    """Return the file that runs in place of a job's script, as its manifest says; empty: none does."""
+    metadata = (manifest or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(KEPT_SCRIPT, ""))
+
+
+def with_kept_script(manifest: Mapping[str, Any], kept_script: str) -> Mapping[str, Any]:
+    """Return the manifest of a program with another file in place of its script; empty: the script itself."""
+    metadata = manifest.get("metadata") or {}
+    annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != KEPT_SCRIPT}
+    kept = {KEPT_SCRIPT: kept_script} if kept_script and SCRIPT in annotations else {}
+    return {**manifest, "metadata": {**metadata, "annotations": {**annotations, **kept}}}
 
 
 def _mpi_job(job: ProgramJob) -> dict[str, Any]:
@@ -168,7 +200,10 @@ def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any])
     interpreter = {INTERPRETER: job.interpreter} if job.interpreter else {}
     # Unlike a container's, of which a machine may have none, it has to be there.
     folder = {WORKING_DIR: job.working_dir} if job.working_dir and not job.image else {}
-    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **files}}
+    kept = {KEPT_SCRIPT: job.kept_script} if job.kept_script else {}
+    script = {SCRIPT: job.script, **kept} if job.script else {}
+    script |= {NICE: str(job.nice)} if job.nice is not None else {}
+    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **folder, **script, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 
@@ -196,7 +231,8 @@ def _image(job: ProgramJob) -> dict[str, Any]:
 def _resources(job: ProgramJob) -> dict[str, Any]:
     limits = {SHARE_CORE: job.gpu_milli // MILLI_PER_CORE, SHARE_MEMORY: job.gpu_memory_mib}
     asked = {name: amount for name, amount in limits.items() if amount}
-    return {"resources": {"limits": asked or {job.gpu_resource: job.gpus_per_worker}}}
+    host = {name: amount for name, amount in {"memory": job.memory, "cpu": job.cpus}.items() if amount}
+    return {"resources": {"limits": {**(asked or {job.gpu_resource: job.gpus_per_worker}), **host}}}
 
 
 def _run_policy(job: ProgramJob) -> dict[str, Any]:
@@ -205,7 +241,8 @@ def _run_policy(job: ProgramJob) -> dict[str, Any]:
 
 
 def _limits(job: ProgramJob) -> dict[str, Any]:
-    return {"activeDeadlineSeconds": job.time_limit_s} if job.time_limit_s else {}
+    retries = {"backoffLimit": job.retries} if job.retries is not None else {}
+    return {**retries, **({"activeDeadlineSeconds": job.time_limit_s} if job.time_limit_s else {})}
 
 
 def _processes(job: ProgramJob) -> int:

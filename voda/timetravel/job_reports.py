@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.domain.errors import LogArchived
+from voda.domain.job import MetricValue
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.log.store import EventStore
@@ -28,7 +29,7 @@ class RecordedReport(Struct, frozen=True, array_like=True, gc=False):
     """Seconds since the epoch."""
     workers: int
     epoch_s: float | None
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, MetricValue]
 
 
 async def reports_of(store: EventStore, record: JobRecord) -> Sequence[RecordedReport]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from voda.domain.dependency import Condition
-from voda.domain.job import Phase
+from voda.domain.job import MetricValue, Phase
 from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
 from voda.wire.base import Instant, UnknownReason, View, WarningView
@@ -28,8 +28,26 @@ class ProgressView(View, frozen=True, kw_only=True):
     epochs_done: float
     epochs: Annotated[int, Meta(description="0 = unknown.")]
     epoch_s: Annotated[float | None, Meta(description="Seconds of the last epoch it timed.")] = None
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
     reported_at: Instant | None = None
+
+
+class ReportView(View, frozen=True, kw_only=True):
+    """One report of a job's progress, as recorded."""
+
+    epochs_done: float
+    reported_at: Instant
+    workers: int
+    epoch_s: Annotated[
+        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
+    ] = None
+    metrics: Mapping[str, MetricValue] = {}
+
+
+class ReportList(View, frozen=True, kw_only=True):
+    """What a job reported, oldest first; the newest 1,000."""
+
+    items: tuple[ReportView, ...]
 
 
 class ForecastView(View, frozen=True, kw_only=True):
@@ -95,6 +113,11 @@ class JobView(View, frozen=True, kw_only=True):
         JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")
     ] = ""
     interpreter: Annotated[str, Meta(description="The Python that it was submitted with; empty: not known.")] = ""
+    kept_script: Annotated[
+        str,
+        Meta(description="File that runs in place of its script, kept at the submit; empty: each start runs what is."),
+    ] = ""
+    continues: Annotated[str, Meta(description="Id of the ended job in whose folder it goes on; empty: none.")] = ""
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     is_restartable: Annotated[

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.presenters.jobs import ReportList
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
@@ -19,7 +18,7 @@ from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, J
 from voda.log.memory import MemoryStore
 from voda.manifests.text import MOST_BYTES
 from voda.wire.base import Problem
-from voda.wire.jobs import ForecastView, JobList, JobView, SubmissionView
+from voda.wire.jobs import ForecastView, JobList, JobView, ReportList, SubmissionView
 
 JOBS = "/api/v1/jobs"
 

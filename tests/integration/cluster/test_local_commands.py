@@ -309,7 +309,7 @@ async def test_command_has_the_ids_groups_mask_and_no_other_rights_of_its_user(f
 async def test_nothing_that_voda_was_started_with_reaches_a_command(folder: Path) -> None:
     with roots_own(folder):
         async with a_job_of_ann(folder) as ground:
-            assert await said(ground, showing(folder)) == nothing_of_roots()
+            assert await said(ground, showing(folder)) == nothing_of_roots(nice=0)
 
 
 @as_root

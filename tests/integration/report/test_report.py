@@ -157,7 +157,7 @@ def test_call_when_given_nonsense_raises_nothing(tmp_path: Path, api: Api) -> No
     )
     ended(start(tmp_path, script, **job_env(api)))
     ((_, _, sent),) = api.requests
-    assert (sent.epoch, sent.epoch_time_s, sent.metrics) == (5, None, {"d": 1.0, "5": 2.0})
+    assert (sent.epoch, sent.epoch_time_s, sent.metrics) == (5, None, {"a": "nan", "d": 1.0, "5": 2.0})
 
 
 def test_call_when_outside_a_job_does_nothing_and_says_so_once(tmp_path: Path) -> None:

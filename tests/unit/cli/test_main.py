@@ -122,8 +122,7 @@ def test_sizes_of_a_program_none_of_which_is_within_the_bounds_are_refused(bound
         ("submit --gpus 2 -- true", "Did you mean '--gpus-per-worker'?"),
         ("submit --gpu 2 -- true", "Did you mean '--gpus-per-worker' or '--gpu-milli' or '--gpu-memory'?"),
         ("submit --wrkers 2 -- true", "Did you mean '--workers'?"),
-        ("submit --memory 4Gi -- true", ""),
-        ("submit --cpus 4 -- true", ""),
+        ("submit --colour red -- true", ""),
     ],
 )
 def test_unknown_word_is_answered_with_what_it_means_or_with_nothing(arguments: str, suggested: str) -> None:

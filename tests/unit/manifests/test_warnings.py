@@ -11,7 +11,7 @@ from voda.manifests.ignored_fields import ANNOTATIONS
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import DEVICE_CLASS, parse
-from voda.programs.program_manifest import INTERPRETER, LAUNCHER, WORKING_DIR
+from voda.programs.program_manifest import INTERPRETER, KEPT_SCRIPT, LAUNCHER, NICE, SCRIPT, WORKING_DIR
 
 _LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
 _WORKER = "spec.mpiReplicaSpecs.Worker.template.spec"
@@ -190,7 +190,7 @@ def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -
 
 def test_annotations_that_voda_reads_are_no_unknown_ones() -> None:
     read = {annotation for annotation, _ in replicas._SOURCES.values() if annotation}
-    assert read | {WORKING_DIR, LAUNCHER, INTERPRETER, DEVICE_CLASS} == {*ANNOTATIONS}
+    assert read | {WORKING_DIR, LAUNCHER, INTERPRETER, DEVICE_CLASS, SCRIPT, KEPT_SCRIPT, NICE} == {*ANNOTATIONS}
 
 
 @pytest.mark.parametrize(

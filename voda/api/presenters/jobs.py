@@ -5,10 +5,10 @@ Rule: the JSON is a cache: an entry never outlives a newer revision of the job o
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from voda.api.presenters.queue_places import QueuePlaces
 from voda.application.journal import JournalView
@@ -18,7 +18,7 @@ from voda.kinds.base import FieldWarning
 from voda.projections.jobs.record import JobRecord
 from voda.projections.jobs.record_text import explanation_text
 from voda.timetravel.job_reports import RecordedReport
-from voda.wire.base import Instant, View, instant, view_of
+from voda.wire.base import instant, view_of
 from voda.wire.jobs import (
     ArrayTaskView,
     ArrayView,
@@ -27,28 +27,12 @@ from voda.wire.jobs import (
     GpuShareView,
     JobView,
     ProgressView,
+    ReportList,
+    ReportView,
     WorkerView,
 )
 
 _NO_FORECAST = ForecastView()
-
-
-class ReportView(View, frozen=True, kw_only=True):
-    """One report of a job's progress, as recorded."""
-
-    epochs_done: float
-    reported_at: Instant
-    workers: int
-    epoch_s: Annotated[
-        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
-    ] = None
-    metrics: Mapping[str, float] = {}
-
-
-class ReportList(View, frozen=True, kw_only=True):
-    """What a job reported, oldest first; the newest 1,000."""
-
-    items: tuple[ReportView, ...]
 
 
 def job_of(

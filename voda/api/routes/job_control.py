@@ -24,6 +24,15 @@ from voda.wire.jobs import JobView
 _JOB: Final = (Response(of=JobView, headers=JOB_ETAG),)
 
 
+class RerunQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From where it begins."""
+
+    goes_on: Annotated[bool, Meta(description="In the folder of the ended job, with its checkpoints.")] = False
+    kept_script: Annotated[
+        str, Meta(max_length=4_096, description="File that runs in place of its script; empty: the script as it is.")
+    ] = ""
+
+
 class HaltQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why."""
 
@@ -80,6 +89,7 @@ class JobControlRoutes(Routes):
         description="Submits its manifest again, as the next run of its name and for its owner. The job must have"
         " ended, because a name belongs to one live job at a time.",
         roles=WRITERS,
+        query=RerunQuery,
         path_parameters=JOB_ID,
         headers=IDEMPOTENCY_KEY,
         answers=SUBMISSION,
@@ -87,8 +97,11 @@ class JobControlRoutes(Routes):
     )
     async def rerun_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Run a job again."""
-        key = idempotency_key(request)
-        outcome = await self.submits.rerun(self._own_job(request, caller, "run it again"), caller, key=key)
+        key, query = idempotency_key(request), query_of(request, RerunQuery)
+        record = self._own_job(request, caller, "run it again")
+        outcome = await self.submits.rerun(
+            record, caller, key=key, goes_on=query.goes_on, kept_script=query.kept_script
+        )
         job = self._json.job(outcome.record)
         body = self._json.submission(job, is_dry_run=False, warnings=outcome.warnings)
         response = encoded_response(body, status=201 if outcome.is_new else 200, etag=str(outcome.record.revision))

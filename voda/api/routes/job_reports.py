@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from voda.api.admission import CallerLimits
 from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.jobs import ReportList, report_list
+from voda.api.presenters.jobs import report_list
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.streams.response import StreamedResponse
@@ -32,6 +32,7 @@ from voda.events.types import JobSubmitted
 from voda.projections.jobs.names import EXACT
 from voda.timetravel.job_reports import reports_of
 from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
+from voda.wire.jobs import ReportList
 
 
 @dataclass

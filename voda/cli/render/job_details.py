@@ -21,6 +21,7 @@ from voda.cli.render.explanation import decisions_table, estimate_text, outlook
 from voda.cli.render.job_text import (
     NOT_CONSIDERED,
     exactly,
+    figure,
     forecast,
     gpu_hours,
     gpus_text,
@@ -35,6 +36,7 @@ from voda.cli.render.job_text import (
     state_text,
     waited_s,
 )
+from voda.cli.render.metrics import NARROW, names_of, sparkline
 from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.domain.job import Phase
@@ -42,11 +44,16 @@ from voda.events.event_text import TYPES, per_node
 from voda.text import clock, counted, full, short, since, size
 from voda.wire.explanations import ExplanationView
 from voda.wire.housekeeping import JobFolderView
-from voda.wire.jobs import JobView
+from voda.wire.jobs import JobView, ReportList, ReportView
 
 T = TypeVar("T")
 
 _EVENTS = 8
+_CURVES = 3
+_NO_REPORTS = (
+    "three lines bring curves, an ETA and better sizes: `from voda.report import report`, and after each epoch on rank"
+    ' 0 `report(epoch + 1, metrics={"loss": loss})`; --epochs N at the submit says of how many'
+)
 _QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}
 """Event types that are frequent, or shown elsewhere in the description."""
 
@@ -60,6 +67,7 @@ class JobContext:
     """The last ones, oldest first."""
     replicas: Sequence[str] | None
     """Replicas that printed something; None = the caller may not read output."""
+    reports: Sequence[ReportView] = ()
     folder: JobFolderView | None = None
     """None: the cluster keeps none, or the caller may not see it."""
 
@@ -73,6 +81,7 @@ def load_context(client: Client, job: JobView) -> JobContext:
         explanation=_if_allowed(_explanation, client, job),
         events=events[-_EVENTS:],
         replicas=_if_allowed(replicas_with_output, client, job),
+        reports=(_if_allowed(_reports, client, job) or ()) if job.progress.metrics else (),
         folder=_if_allowed(_folder, client, job),
     )
 
@@ -86,6 +95,10 @@ def _if_allowed(answer: Callable[[Client, str], T], client: Client, job: JobView
 
 def _explanation(client: Client, job: str) -> ExplanationView:
     return decode(client.get(resource_path("jobs", job, "explain")), ExplanationView)
+
+
+def _reports(client: Client, job: str) -> Sequence[ReportView]:
+    return decode(client.get(resource_path("jobs", job, "progress")), ReportList).items
 
 
 def _folder(client: Client, job: str) -> JobFolderView:
@@ -140,6 +153,7 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         # The forecast already shows the expected start.
         yield from (("", line) for line in outlook(context.explanation) if not line.startswith("expected"))
     yield "Progress", _progress(job, at)
+    yield from _metrics(job, context)
     if context.explanation and context.explanation.estimate is not None:
         yield "Believed", estimate_text(context.explanation.estimate)
     if expected := forecast(job, at):
@@ -153,6 +167,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Changes", _changes(job)
     if has_ended(job):
         yield from _failures(job, at)
+    if job.phase is Phase.FAILED and context.folder is not None and not context.folder.deleted_at:
+        yield "Go on", f"voda rerun --continue {job.job_id}: from its folder, with the program as it is now"
     if context.replicas is not None:
         yield "Output", _output(job, context.replicas, context.folder, at)
     if context.folder is not None and not context.folder.deleted_at:
@@ -184,6 +200,10 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
     yield "Launcher", launcher(job)
     if job.interpreter:
         yield "Python", job.interpreter
+    if job.kept_script:
+        yield "Code", f"as it was submitted: {job.kept_script}"
+    if job.continues:
+        yield "Goes on", f"in the folder of {job.continues}"
     if job.user:
         yield "User", job.user
     others = [pool for pool in job.pools if pool != job.pool]
@@ -215,10 +235,26 @@ def _progress(job: JobView, at: datetime) -> str:
     parts = [f"{progress(job)} epochs"]
     if made.epoch_s is not None:
         parts.append(f"the last took {made.epoch_s:.3g}s")
-    parts += [f"{name} {value:.4g}" for name, value in made.metrics.items()]
+    parts += [f"{name} {figure(value)}" for name, value in made.metrics.items()]
     if made.reported_at:
         parts.append(f"reported {since(made.reported_at, at)} ago")
     return ", ".join(parts)
+
+
+def _metrics(job: JobView, context: JobContext) -> Iterator[tuple[str, Text]]:
+    """Yield the curves of what it reported; once it ran for a while and reported nothing, what three lines bring."""
+    names = names_of(context.reports)
+    for number, name in enumerate(names[:_CURVES]):
+        values = [report.metrics[name] for report in context.reports if name in report.metrics]
+        more = (
+            f"  and {len(names) - _CURVES} more: voda metrics {job.job_id}"
+            if number + 1 == _CURVES < len(names)
+            else ""
+        )
+        line = Text("").append(sparkline(values, NARROW)).append(f"  {plain(name)} {figure(values[-1])}{more}")
+        yield ("Metrics" if number == 0 else ""), line
+    if not job.progress.reported_at and job.started_at:
+        yield "", Text(_NO_REPORTS)
 
 
 def _changes(job: JobView) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from voda.domain.gpus import GpuRequest
-from voda.domain.job import Phase
+from voda.domain.job import MetricValue, Phase
 from voda.events.cell_text import request_text
 from voda.text import counted, short, since, time_of_day, until
 from voda.wire.explanations import ExplanationView
@@ -201,14 +201,14 @@ def forecast(job: JobView, at: datetime) -> str:
 
 def summary(job: JobView, at: datetime) -> str:
     """Return the job in one line."""
-    parts = [f"{job.job_id}: {state(job)}"]
+    parts = [f"{job.job_id}: {state(job, at)}"]
     if has_ended(job):
         parts[0] += f" after {short(waited_s(job, at) + ran_s(job, at))}"
     elif job.replicas or job.planned_replicas:
         parts.append(f"replicas {replicas(job)}")
     if job.progress.epochs_done or job.progress.epochs:
         parts.append(f"epochs {progress(job)}")
-    parts += [f"{name} {value:.4g}" for name, value in list(job.progress.metrics.items())[:3]]
+    parts += [f"{name} {figure(value)}" for name, value in list(job.progress.metrics.items())[:3]]
     if place := job.forecast.position:
         parts.append(f"{ordinal(place)} in the queue")
     if not has_ended(job) and (next_step := eta(job, at)) != NONE:
@@ -220,6 +220,11 @@ def summary(job: JobView, at: datetime) -> str:
     if not job.replicas and job.message:
         parts.append(job.message)
     return ", ".join(parts)
+
+
+def figure(value: MetricValue) -> str:
+    """Return the value of a metric."""
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def ordinal(number: int) -> str:

@@ -78,7 +78,7 @@ class FollowedJobs:
 
     def _mark(self, job: JobView) -> object:
         """Return the part of a job whose change prints a line."""
-        mark = (state(job), job.replicas, job.program_failures)
+        mark = (state(job, now()), job.replicas, job.program_failures)
         if self._console.is_terminal or not job.progress.epochs:
             return mark
         return *mark, min(_STEPS, int(_STEPS * job.progress.epochs_done / job.progress.epochs))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 
 from voda.cli.http.client import Client, HttpAnswer, HttpCall, decode
@@ -64,6 +65,15 @@ class BatchSubmit:
 
         self.run(client)
         return follow(client, self._jobs)
+
+    def print_output(self, client: Client) -> bool:
+        """Submit, then print what the job prints; end with the exit code of its program where it did not complete."""
+        from voda.cli.watch.job_end import exit_code_of
+
+        self.run(client)
+        if code := exit_code_of(client, self._jobs[0]):
+            raise click.exceptions.Exit(code)
+        return True
 
     def _check(self, client: Client) -> None:
         """Let the server check all documents; print what it says where that is all that is wanted."""

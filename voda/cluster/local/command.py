@@ -39,12 +39,12 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         **_devices(context, folder, record, index),
         **of_kind,
         **context.config.environment(run_spec.spec),
-        "VODA_JOB_DIR": str(folder.path),
+        "VODA_JOB_DIR": str(_own_folder(run_spec, folder)),
         POD_NAME: f"{run_spec.name}-{replica}",
     }
     argv, env = expand_program(program, base)
     return ReplicaCommand(
-        argv=tuple(mounted(word, folder.mpi) for word in argv),
+        argv=tuple(mounted(word, folder.mpi) for word in _with_kept_script(argv, run_spec)),
         env={
             name: mounted(value, folder.mpi)
             for name, value in with_package(env, context.config.folder / PACKAGE).items()
@@ -52,9 +52,18 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         folders=_folders(program, run_spec, folder),
         files=run_spec.env_files,
         account=account,
+        nice=run_spec.nice,
         grace_s=min(program.grace_s, settings.termination_grace_s),
         log_bytes=min(context.config.log_bytes, settings.output_bytes // output_count(run_spec, record)),
     )
+
+
+def _with_kept_script(argv: Sequence[str], run_spec: RunSpec) -> Sequence[str]:
+    """Return a command with the script that was kept in place of its own; a later word of its name is an argument."""
+    if not run_spec.kept_script or run_spec.script not in argv:
+        return argv
+    at = argv.index(run_spec.script)
+    return (*argv[:at], run_spec.kept_script, *argv[at + 1 :])
 
 
 def path_of(state: JobState, run_spec: RunSpec, replica: str) -> str:
@@ -90,7 +99,7 @@ def limits_of(state: JobState, run_spec: RunSpec, replica: str) -> Limits:
         devices = [] if index is None else [record.devices[index]]
         devices += [(record.share_device,)] if record.share is not None else []
     gpus = context.slots.minors(name for names in devices for name in names)
-    return replace(limits, pids=context.config.pids_limit, gpus=gpus)
+    return replace(limits, pids=context.config.pids_limit, gpus=gpus, nice=run_spec.nice)
 
 
 def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
@@ -118,4 +127,10 @@ def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, i
 def _folders(program: ReplicaProgram, run_spec: RunSpec, folder: JobFolder) -> list[Path]:
     """Return where a program begins: the manifest's folder if it is there, which its user finds out, else another."""
     named = [Path(program.working_dir)] if program.working_dir else []
-    return [*named, Path(run_spec.working_dir) if run_spec.working_dir else folder.path]
+    return [*named, Path(run_spec.working_dir) if run_spec.working_dir else _own_folder(run_spec, folder)]
+
+
+def _own_folder(run_spec: RunSpec, folder: JobFolder) -> Path:
+    """Return the folder that is the program's own: that of the job, or of the one in whose place it goes on."""
+    first = run_spec.spec.continues
+    return folder.path.with_name(first) if first else folder.path

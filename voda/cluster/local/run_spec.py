@@ -13,13 +13,16 @@ from voda.kinds.launcher import starts_agents
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
+    DEFAULT_NICE,
     FailurePolicy,
     ReplicaProgram,
     env_files_annotation,
     failure_policy,
+    nice_annotation,
     program,
     working_dir_annotation,
 )
+from voda.programs.program_manifest import SCRIPT, kept_script_of
 
 LAUNCHER: Final = "launcher"
 _RESTARTS: Final = ("--max-restarts", "--max_restarts", "PET_MAX_RESTARTS")
@@ -42,6 +45,11 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """Variable with the index of a replica; empty: none."""
     working_dir: str = ""
     """Of the annotation."""
+    script: str = ""
+    """Word of the command in whose place `kept_script` runs, if there is one."""
+    kept_script: str = ""
+    nice: int = DEFAULT_NICE
+    """How much its programs give way for CPUs, 0 to 19."""
     limits: Mapping[str, Limits] = {}
     """role -> what a replica may take."""
     env_files: Mapping[str, str] = {}
@@ -118,6 +126,9 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         index_variable=job.index_variable,
         working_dir=working_dir_annotation(job),
         env_files=env_files_annotation(job),
+        script=(job.metadata.annotations or {}).get(SCRIPT, ""),
+        kept_script=kept_script_of(spec.manifest),
+        nice=nice_annotation(job),
         limits=_limits(job),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.job import Job, JobSpec, MetricValue, Phase
 from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
@@ -19,7 +19,7 @@ from voda.events import types as facts
 from voda.events.records import Data
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
-from voda.programs.program_manifest import interpreter_of
+from voda.programs.program_manifest import interpreter_of, kept_script_of
 from voda.projections.jobs.changes import (
     END_PHASES,
     JobPatch,
@@ -95,6 +95,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """What starts its processes, as the manifest says."""
     interpreter: str = ""
     """The Python that runs it, as the manifest says."""
+    kept_script: str = ""
+    """The file that runs in place of its script, as the manifest says; empty: none does."""
     resizes: int = 0
     """Changes from one planned size to another, each counted once all of its workers are there."""
     migrations: int = 0
@@ -103,7 +105,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """While it is live and had workers."""
     epoch_s: float | None = None
     """Seconds of the last epoch that it timed."""
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, MetricValue] = {}
     """The latest value of each, within the bounds of one report."""
     reported_at: float | None = None
     reports: ReportMarks = ReportMarks()
@@ -284,12 +286,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.resizes, self.migrations = totals.resizes, totals.migrations
 
 
-def metrics_bytes(metrics: Mapping[str, float]) -> int:
+def metrics_bytes(metrics: Mapping[str, object]) -> int:
     """Return the bytes of the names, in UTF-8, and of the values."""
     return sum(len(name.encode()) + _VALUE_BYTES for name in metrics)
 
 
-def latest_metrics(before: Mapping[str, float], reported: Mapping[str, float]) -> Mapping[str, float]:
+def latest_metrics(before: Mapping[str, MetricValue], reported: Mapping[str, MetricValue]) -> Mapping[str, MetricValue]:
     """Return the latest value of each metric within the bounds of one report: those reported last stay."""
     if not reported:
         return before
@@ -306,14 +308,14 @@ def latest_metrics(before: Mapping[str, float], reported: Mapping[str, float]) -
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
-    interpreter = interpreter_of(spec.manifest)
     return JobRecord(
         job=job,
         submitted_position=position,
         revision=position,
         submitted_bytes=submitted_bytes(spec),
         launcher=_launcher(spec),
-        interpreter=interpreter,
+        interpreter=interpreter_of(spec.manifest),
+        kept_script=kept_script_of(spec.manifest),
     )
 
 

@@ -11,7 +11,7 @@ from voda.cluster.local.isolation.limits import Limits
 
 _V2 = "41 31 0:38 / {point} rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
 _V1 = "35 31 0:32 / {point} rw,relatime - cgroup cgroup rw,{name}\n"
-LIMITS = Limits(memory_bytes=1 << 30, cpu_milli=1_500, pids=100, gpus=frozenset({1}))
+LIMITS = Limits(memory_bytes=1 << 30, cpu_milli=1_500, pids=100, gpus=frozenset({1}), nice=10)
 
 
 class Tree:
@@ -109,11 +109,12 @@ def test_settings_of_v2_are_those_of_the_kernels_documentation() -> None:
     hierarchy = Hierarchy(base=Path("/g"), controllers=frozenset({"memory", "cpu", "pids"}), is_v2=True)
     assert hierarchy.settings(LIMITS, frozenset()) == [
         ("cpu.max", "150000 100000"),
+        ("cpu.weight.nice", "10"),
         ("memory.max", str(1 << 30)),
         ("memory.swap.max", "0"),
         ("pids.max", "100"),
     ]
-    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["max 100000", "max", "max", "max"]
+    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["max 100000", "0", "max", "max", "max"]
 
 
 def test_group_of_v2_with_a_memory_limit_swaps_nothing_out_where_the_kernel_knows_swap(tmp_path: Path) -> None:
@@ -136,13 +137,14 @@ def test_settings_of_v1_also_refuse_the_gpus_of_others() -> None:
     hierarchy = Hierarchy(base=Path("/g"), controllers=controllers, is_v2=False)
     assert hierarchy.settings(LIMITS, frozenset({0, 1, 2})) == [
         ("cpu.cfs_quota_us", "150000"),
+        ("cpu.shares", "110"),
         ("devices.deny", "c 195:0 rwm"),
         ("devices.deny", "c 195:2 rwm"),
         ("devices.allow", "c 195:1 rw"),
         ("memory.limit_in_bytes", str(1 << 30)),
         ("pids.max", "100"),
     ]
-    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["-1", "-1", "max"]
+    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["-1", "1024", "-1", "max"]
 
 
 def test_groups_are_made_where_something_is_limited_and_where_cpus_are_shared(

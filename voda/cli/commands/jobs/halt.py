@@ -1,6 +1,6 @@
 """`voda halt`, `voda resume` and `voda rerun`: interrupt jobs, let them go on, run them again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -61,19 +61,24 @@ def resume(
 def rerun(
     where: ServerOptions,
     jobs: Annotated[list[str], Argument(help=JOB_HELP, autocompletion=all_jobs)],
+    goes_on: Annotated[
+        bool, Option("--continue", help="In the job's own folder, with its checkpoints, and the program as it is now.")
+    ] = False,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Run ended jobs again: submit the same manifest as the next run of the name.
 
-    The new run has a folder of its own and starts from the beginning.
+    The new run has a folder of its own, starts from the beginning and runs the
+    code that was submitted. With --continue it goes on where the job was.
 
     \b
     Examples:
       voda rerun resnet-7
+      voda rerun --continue resnet-7
       voda rerun $(voda get --phase Failed -o name)
     """
-    _ask_each(where, jobs, JobRequest("rerun", _rerun, yes), output)
+    _ask_each(where, jobs, JobRequest("rerun", _continued if goes_on else _rerun, yes, goes_on=goes_on), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ class JobRequest:
     verb: str
     sentence: "Callable[[JobView], str]"
     is_sure: bool
-    query: dict[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    goes_on: bool = False
+    """Of a rerun, whether it goes on in the job's folder."""
 
 
 def _ask_each(where: ServerOptions, jobs: Sequence[str], request: JobRequest, output: Output) -> None:
@@ -91,6 +98,7 @@ def _ask_each(where: ServerOptions, jobs: Sequence[str], request: JobRequest, ou
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import plain, print_answer
+    from voda.client.going_on import goes_on_query
     from voda.clock import SystemClock
     from voda.wire.jobs import JobView, SubmissionView
 
@@ -102,7 +110,8 @@ def _ask_each(where: ServerOptions, jobs: Sequence[str], request: JobRequest, ou
         def ask(name: str) -> None:
             path = resource_path("jobs", exactly(confirmation.job(name)), request.verb)
             headers = {"Idempotency-Key": SystemClock().new_id()} if submits else {}
-            call = HttpCall(method="POST", path=path, params=request.query, headers=headers)
+            query = goes_on_query(client, path.removesuffix("/rerun")) if request.goes_on else {**request.query}
+            call = HttpCall(method="POST", path=path, params=query, headers=headers)
             body = client.ask_repeatedly(call).body
             job = decode(body, SubmissionView).job if submits else decode(body, JobView)
             print_answer(body, output, [job.job_id], lambda: plain(request.sentence(job)))
@@ -114,6 +123,12 @@ def _ask_each(where: ServerOptions, jobs: Sequence[str], request: JobRequest, ou
 
 def _rerun(job: "JobView") -> str:
     return f"{job.job_id} submitted: runs {job.name} again"
+
+
+def _continued(job: "JobView") -> str:
+    if not job.continues:
+        return f"{job.job_id} submitted: runs {job.name} from the beginning, as it never ran"
+    return f"{job.job_id} submitted: goes on in the folder of {job.continues}"
 
 
 def _halted(job: "JobView") -> str:

@@ -34,12 +34,15 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     several in a file too; voda warns of fields that the cluster does not honour.
     Several manifests are all checked first, then submitted. If the answer is
     lost, voda asks again and still submits the job only once.
-    With -w, the exit status is 1 if a job fails or is canceled.
+    With -w, the exit status is 1 if a job fails or is canceled. On one machine
+    the code runs that was submitted, whatever changes until it starts (--live).
 
     \b
     Examples:
       voda submit -- python train.py --lr 0.1
+      voda submit -f -- python train.py
       voda submit --workers 1-4 --env SEED=7 --time 4h -- python train.py
+      voda submit --memory 8Gi --cpus 4 --retries 0 -- python train.py
       voda submit --deepspeed ds.json -- deepspeed_train.py
       voda submit --workers 2 --image train:1 --print -- python train.py
       voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w

@@ -50,9 +50,10 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
             "memory": [("memory.max", str(memory or none)), (_SWAP, "0" if memory else none)]
             if self.is_v2
             else [("memory.limit_in_bytes", str(memory or none))],
-            "cpu": [("cpu.max", f"{quota or none} {_CPU_PERIOD_US}")]
+            # Among groups the kernel shares CPUs by their weights, whatever the niceness of what is in them.
+            "cpu": [("cpu.max", f"{quota or none} {_CPU_PERIOD_US}"), ("cpu.weight.nice", str(limits.nice))]
             if self.is_v2
-            else [("cpu.cfs_quota_us", str(quota or none))],
+            else [("cpu.cfs_quota_us", str(quota or none)), ("cpu.shares", str(round(1024 / 1.25**limits.nice)))],
             "pids": [("pids.max", str(pids or "max"))],
             "devices": [
                 *(("devices.deny", f"c {_NVIDIA_MAJOR}:{minor} rwm") for minor in sorted(gpus - allowed)),

@@ -30,6 +30,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Thousandths of a CPU."""
     pids: int | None = None
     """Processes and threads."""
+    nice: int = 0
+    """How much it gives way to what has no such limits, 0 to 19."""
     gpus: frozenset[int] | None = None
     """Minor numbers of the GPUs that it may open; None: of all."""
 

@@ -60,6 +60,8 @@ class ReplicaCommand(Struct, frozen=True, kw_only=True):
     log_bytes: int
     files: Mapping[str, str] = {}
     """Variable -> the file of the job's user that holds its value."""
+    nice: int = 0
+    """How much it gives way for CPUs."""
     account: Account | None = None
     """None: it runs as the user who runs voda."""
     cgroups: Sequence[Path] = ()
@@ -180,8 +182,17 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             setsigmask=shim.SIGNALS,
             setsigdef=RESET_SIGNALS,
         )
+    _give_way(pid, command.nice)
     # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
+
+
+def _give_way(pid: int, nice: int) -> None:
+    """Let a shim, and so its program, give way for CPUs, in its session too where the kernel shares among these."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+    with suppress(OSError), open(f"/proc/{pid}/autogroup", "w", encoding="ascii") as file:
+        file.write(str(nice))
 
 
 def _part_from_earlier_run(output: int, now: float) -> None:

@@ -175,7 +175,7 @@ def change_user(limits: list[str], uid: int, gid: int, *groups: int) -> None:
     """Become another user for good, who has nothing of the one before: rights, keys, limits, a place before others."""
     for number, soft, hard in (map(int, limit.split(":")) for limit in limits):
         resource.setrlimit(number, (soft, hard))
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
     for option, value in OF_KERNEL:
         prctl(option, value)
     libc = ctypes.CDLL(None, use_errno=True)
