@@ -131,7 +131,7 @@ async def measured(
     return results
 
 
-def draw(folder: Path, runs: Sequence[Measured], *, has_published: bool) -> Sequence[Path]:
+def draw(folder: Path, runs: Sequence[Measured], *, are_varied: bool) -> Sequence[Path]:
     """Write the pictures of every family of workloads; of several placers, each policy has the first one."""
     figures = summarise([run.result for run in runs])
     paths: list[Path] = []
@@ -146,6 +146,8 @@ def draw(folder: Path, runs: Sequence[Measured], *, has_published: bool) -> Sequ
             for each in figures
             if each.family == family and each.placer == placers[each.policy]
         }
+        names = {run.result.workload for run in runs if run.result.workload.startswith(f"{family}/")}
+        has_published = not are_varied and names == {name for name in WORKLOADS if name.startswith(f"{family}/")}
         paths += write_pictures(folder, family, jct_s, unfair, has_published=has_published)
     return paths
 
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     results = [run.result for run in measurements]
     figures = summarise(results)
     if given.pictures is not None:
-        draw(given.pictures, measurements, has_published=not (given.workload or variation.name))
+        draw(given.pictures, measurements, are_varied=bool(variation.name))
     if given.output == "json":
         document: Mapping[str, object] = {"figures": figures, "runs": results}
         print(msgspec.json.format(msgspec.json.encode(document)).decode())
