@@ -8,12 +8,13 @@ reads on from the log at its own pace.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from voda.application.journal import JournalView
+from voda.concurrency import within
 from voda.events.envelope import Event
 from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
@@ -135,9 +136,7 @@ class Subscription(Generic[T]):
         """Return what waits; empty if nothing came within the time, or the subscription is late."""
         if not self._waiting and not self.is_late:
             self._woken.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._woken.wait()
+            await within(timeout_s, self._woken.wait())
         taken = tuple(self._waiting)
         self._waiting.clear()
         return taken

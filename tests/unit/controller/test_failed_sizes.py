@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.unit.controller.test_controller import Stage
-from voda.events.stall_text import avoided_sizes_text
+from voda.events.text.stalls import avoided_sizes_text
 from voda.events.types import (
     JobChanged,
     JobProgressed,

@@ -15,8 +15,8 @@ from voda.domain.job import Job
 from voda.domain.plan import ExpectedTimes
 from voda.domain.reasons.outcomes import Halted, JobReason
 from voda.domain.state import ClusterState
-from voda.events.reason_text import job_text
-from voda.events.stall_text import sick_gpus_text, stall_text
+from voda.events.text.reasons import job_text
+from voda.events.text.stalls import sick_gpus_text, stall_text
 from voda.projections.cluster.live_cluster import LiveCluster
 from voda.wire.base import instant, view_of
 from voda.wire.jobs import ForecastView
