@@ -11,7 +11,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.domain.sizes import JobSizes
-from voda.domain.state import Belief, ClusterState, Estimate, linear_speedup
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 
 MAX_REPLICAS = 6
@@ -60,7 +60,6 @@ def an_estimate(draw: st.DrawFn) -> Estimate:
         remaining_s=draw(st.sampled_from([100.0, 10_000.0, float("inf")])),
         resize_cost_s=60.0,
         span_penalty=draw(st.sampled_from([0.0, 0.1])),
-        span_penalty_belief=draw(st.sampled_from([Belief("declared"), Belief("category")])),
     )
 
 

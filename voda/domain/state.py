@@ -58,7 +58,6 @@ class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resize_cost_belief: Belief = ASSUMED
     span_penalty: float = 0.0
     """Share by which an epoch takes longer when the workers span nodes; 0.25 means a quarter longer."""
-    span_penalty_belief: Belief = ASSUMED
 
     @property
     def is_assumed(self) -> bool:

@@ -1,10 +1,10 @@
 """What a placement costs each job, in seconds of its own time: the worth of bringing it together, the price of a move.
 
 Figures and their sources: what spanning nodes costs is the job's time left (s; `Estimate.time_left_s`) times the share
-by which its work takes longer there (as measured on its category: what is assumed pays for no move); what a move costs
-is a restart (s; learned on its category, else the pool's `resize_cost_s`), however many workers move. It is free for a
-job that has no workers yet or changes its size: that restarts anyway. Of a job of unknown length as much is left as it
-has had.
+by which its work takes longer there (measured on its category, else the pool's `span_penalty`); what a move costs is a
+restart (s; learned on its category, else the pool's `resize_cost_s`), however many workers move. It is free for a job
+that has no workers yet or changes its size: that restarts anyway. Of a job of unknown length as much is left as it has
+had.
 """
 
 import math
@@ -16,7 +16,6 @@ from msgspec import Struct
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 
-_MEASURED: Final = ("measured", "category")
 _LEAST_LEFT_S: Final = 60.0
 """Of a job of unknown length that has had nothing yet."""
 
@@ -47,8 +46,7 @@ class PlacementCosts:
         """Return the seconds by which a job ends later if it spans nodes until then."""
         if (known := self._spanning.get(job_id)) is None:
             estimate = self._view.estimates.get(job_id)
-            is_measured = estimate is not None and estimate.span_penalty_belief.source in _MEASURED
-            penalty = estimate.span_penalty if estimate is not None and is_measured else 0.0
+            penalty = self._view.settings.span_penalty if estimate is None else estimate.span_penalty
             known = self._spanning[job_id] = penalty * self.left_s(job_id) if penalty > 0 else 0.0
         return known
 

@@ -7,7 +7,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.contract.test_placers import ANY, MIXED, Request
 from voda.domain.job import Job
 from voda.domain.plan import Placement
-from voda.domain.state import Belief, ClusterState, Estimate, linear_speedup
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 from voda.placement.costs import PlacementCosts
 from voda.placement.steady import settled
@@ -22,7 +22,6 @@ def estimated(left_s: float, *, penalty: float = 0.5, restart_s: float = 30.0) -
         speedup=speedup,
         remaining_s=left_s,
         span_penalty=penalty,
-        span_penalty_belief=Belief("category"),
         resize_cost_s=restart_s,
     )
 
@@ -108,9 +107,7 @@ def test_frugal_when_a_job_ends_within_the_cost_of_its_move_then_it_moves_for_no
 
 def test_costs_when_a_jobs_length_is_unknown_then_it_is_to_last_as_long_as_it_has() -> None:
     job = a_job("a", max_replicas=4, workers={0: "n1", 1: "n2"}, attained_service_gpu_s=600.0)
-    unknown = Estimate(
-        speedup=linear_speedup(4), span_penalty=0.5, span_penalty_belief=Belief("category"), resize_cost_s=30.0
-    )
+    unknown = Estimate(speedup=linear_speedup(4), span_penalty=0.5, resize_cost_s=30.0)
     state: ClusterState = a_state(
         jobs=[job], nodes=[a_node("n1"), a_node("n2")], placement={"a": ("n1", "n2")}, estimates={"a": unknown}
     )

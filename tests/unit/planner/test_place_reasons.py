@@ -3,7 +3,7 @@
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import sentences
 from voda.domain.job import Job
-from voda.domain.state import Belief, ClusterState, Estimate
+from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.registries import Registries
 from voda.policies import POLICIES
@@ -16,7 +16,6 @@ def estimated(left_s: float) -> Estimate:
         speedup=(0.0, *([1.0] * 8)),
         remaining_s=left_s,
         span_penalty=0.5,
-        span_penalty_belief=Belief("category"),
         resize_cost_s=30.0,
     )
 

@@ -155,7 +155,6 @@ class Learning(Projection):
             resize_cost_s=restarts.settled if restarts is not None else settings.resize_cost_s,
             resize_cost_belief=Belief("category", restarts.spread) if restarts is not None else Belief("declared"),
             span_penalty=settings.span_penalty if span_penalty is None else span_penalty,
-            span_penalty_belief=Belief("declared" if span_penalty is None else "category"),
         )
 
     def _note_reading(self, job: Job, settings: Settings, own: JobMeasurements) -> None:

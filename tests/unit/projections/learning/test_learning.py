@@ -64,7 +64,6 @@ def test_job_when_nothing_is_known_of_its_kind_is_assumed_linear() -> None:
         resize_cost_s=60.0,
         resize_cost_belief=Belief("declared"),
         span_penalty=0.1,
-        span_penalty_belief=Belief("declared"),
     )
     assert asked(Learning(), "never-submitted").remaining_s == math.inf
 
