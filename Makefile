@@ -29,8 +29,10 @@ KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 NODE_TESTS = tests/e2e/node
 # NVIDIA's GPUs, by hand.
 GPU_TESTS = tests/e2e/gpu
+# A real browser.
+DASHBOARD_TESTS = tests/e2e/dashboard
 # All other tests are either slow or not, so that `make test` and `make check` leave none out and run none twice.
-PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS) $(GPU_TESTS))
+PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS) $(GPU_TESTS) $(DASHBOARD_TESTS))
 # A test that hangs fails, with its stack, and the others go on; one that waits for real peers fails before by itself.
 HANGS = --timeout=420
 # What a long run took most of its time for.
@@ -40,7 +42,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-vc compare test check slow frameworks dst torture torture-disks torture-processes hostile
-.PHONY: e2e e2e-older e2e-node e2e-gpu monkey lint type
+.PHONY: e2e e2e-older e2e-node e2e-gpu monkey lint type web web-check
 .PHONY: bench bench-kube bench-log fidelity chart format lock house mutants clean
 
 help: ## Print this text.
@@ -75,7 +77,7 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 # As much chaos as every commit has to stand; `make dst torture` is for more. The slow tests ruin disks in more rounds.
 check: SEEDS = 30
 check: SECONDS = 40
-check: slow dst torture-processes hostile e2e ## Run all that `make test` leaves out: slow tests, dst, torture, hostile, e2e.
+check: web-check slow dst torture-processes hostile e2e ## Run all that `make test` leaves out: slow tests, dst, torture, hostile, e2e.
 
 slow: setup $(if $(filter true,$(CI)),frameworks) ## Run the tests that are marked slow.
 	@$(PYTHON) tools/bootstrap.py --postgres
@@ -112,9 +114,11 @@ torture-disks: setup
 	for store in $(DISKS) $(if $(filter jetstream,$(DISKS)),jetstream-limit) $(if $(filter sqlite,$(DISKS)),service); do \
 	  $(BIN)/python -m tests.torture.diskfull --store $$store || exit 1; done
 
-e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
+e2e: setup ## Run the tests on a real Kubernetes (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS), and in a real browser.
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m tools.second_try $(HANGS) -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder $(SLOWEST) $(KUBERNETES_TESTS)
+	@$(PYTHON) tools/bootstrap.py --browser
+	$(BIN)/python -m tools.second_try $(HANGS) -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder $(SLOWEST) \
+	  $(KUBERNETES_TESTS) $(DASHBOARD_TESTS)
 
 # What depends on the version most: Jobs and their templates, gates, and each operator's job from its start to its end.
 e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is supported upstream, 1.35.4.
@@ -136,6 +140,16 @@ e2e-node: setup ## Install voda by its chart on two real nodes, as root, and tra
 e2e-gpu: setup ## Run the tests on this machine's NVIDIA GPU, whole and shared by MPS.
 	@$(PYTHON) tools/bootstrap.py --torch
 	$(BIN)/python -m pytest -p no:xdist --durations=8 $(GPU_TESTS)
+
+# The committed files are in the wheel, so that users need no node.
+web: ## Build the dashboard from web/ into voda/dashboard/static (needs node, 20.19 or newer).
+	@$(PYTHON) tools/bootstrap.py --node
+	cd web && npm ci --no-audit --no-fund && npm run build
+
+web-check: ## Check the types of web/, run its tests, and compare what it builds with what is committed, byte for byte.
+	@$(PYTHON) tools/bootstrap.py --node
+	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build -- --outDir out/static
+	diff -r web/out/static voda/dashboard/static
 
 lint: setup ## Check style, format and who may import whom.
 	$(BIN)/ruff check .
@@ -185,5 +199,5 @@ house: ## Print the figures of the code: lines, names, folders, the largest obje
 	@$(PYTHON) -m tools.house -v
 
 clean: ## Remove whatever the other targets made.
-	rm -rf .venv .venv-torch out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-torch web/node_modules web/out out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

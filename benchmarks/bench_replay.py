@@ -42,7 +42,7 @@ def run() -> Sequence[Row]:
 
 
 async def _measured(path: Path) -> Sequence[Row]:
-    events = await _filled(path)
+    events = await filled(path)
     whole_s, whole = await _replayed(path)
     await _leave_snapshot(path, events - _TAIL)
     resumed_s, resumed = await _replayed(path)
@@ -82,7 +82,7 @@ async def _leave_snapshot(path: Path, position: int) -> None:
     await store.close()
 
 
-async def _filled(path: Path) -> int:
+async def filled(path: Path) -> int:
     """Write the lives of many jobs, _LIVE of them at a time, and return the number of events."""
     store = await open_store(path)
     nodes = [NodeJoined(node=Node(name=f"node-{number:03}", gpus=Gpus(8))) for number in range(_LIVE // 4)]

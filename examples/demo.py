@@ -27,7 +27,7 @@ from rich.text import Text
 
 from voda.client import AsyncClient
 from voda.domain.reasons.outcomes import Reason
-from voda.events.reason_text import unsized_text
+from voda.events.text.reasons import unsized_text
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "digits-mpi"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from voda.domain.reasons.outcomes import Halted, JobReason, Reason
-from voda.events.reason_text import job_text
+from voda.events.text.reasons import job_text
 
 
 def said(reason: JobReason | None) -> str:

@@ -42,6 +42,8 @@ NODE_PROGRAMS = {
     "torchrun": "python3-torch",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
+OLDEST_NODE = (20, 19)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MPI_PROGRAMS = {"mpirun.openmpi": "openmpi-bin", "mpirun.mpich": "mpich"}
 SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
@@ -63,6 +65,8 @@ def main() -> int:
     )
     parser.add_argument("--torch", action="store_true", help="only see to .venv-torch, a user's own PyTorch, for tests")
     parser.add_argument("--mpi", action="store_true", help="only see to Debian's Open MPI and MPICH, for tests")
+    parser.add_argument("--browser", action="store_true", help="only see to a Chromium, for tests")
+    parser.add_argument("--node", action="store_true", help="only see to Node.js, for the dashboard's build")
     options = parser.parse_args()
     try:
         if options.postgres:
@@ -79,6 +83,10 @@ def main() -> int:
             find_torch()
         elif options.mpi:
             find_mpi()
+        elif options.browser:
+            find_browser()
+        elif options.node:
+            find_node()
         else:
             use_a_recent_python()
             set_up()
@@ -254,6 +262,25 @@ def find_mpi() -> None:
     absent = [package for program, package in MPI_PROGRAMS.items() if not shutil.which(program)]
     if not all(map(apt_install, absent)):
         say(f"not there: {' '.join(absent)} (apt-get install brings them); the tests that need them will say so")
+
+
+def find_browser() -> None:
+    """See to it that the tests of the dashboard find a browser, and what looks at pages for those who cannot see."""
+    if not any(map(shutil.which, BROWSERS)) and not apt_install("chromium"):
+        say("no Chromium found (apt-get install chromium brings it); the tests that need it will say so")
+    if not (ROOT / "web" / "node_modules" / "axe-core").exists():
+        run(["npm", "--prefix", str(ROOT / "web"), "ci", "--no-audit", "--no-fund"], APT_S)
+
+
+def find_node() -> None:
+    """See to it that the dashboard can be built; Debian's Node.js is too old before Debian 13."""
+    shown = run(["node", "--version"], QUICK_S).stdout.strip()
+    found = tuple(int(part) for part in shown.removeprefix("v").split(".")[:2] if part.isdigit())
+    if found < OLDEST_NODE or not shutil.which("npm"):
+        wanted = ".".join(map(str, OLDEST_NODE))
+        raise SetupError(
+            f"web/ needs Node.js {wanted} or newer with npm, found {shown or 'none'} (https://nodejs.org)."
+        )
 
 
 def find_torch() -> None:

@@ -27,6 +27,16 @@ def log_unexpected(doing: str, about: str) -> Iterator[None]:
         _log.exception("unforeseen doing=%s about=%s", doing, about[:200])
 
 
+async def within(span_s: float | None, wait: Awaitable[object]) -> bool:
+    """Wait for something, but no longer than so many seconds (None: for ever), and return whether it came."""
+    try:
+        async with asyncio.timeout(span_s):
+            await wait
+    except TimeoutError:
+        return False
+    return True
+
+
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
     """Wait for all of it, whatever becomes of one part; then raise the first error of any."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):

@@ -4,6 +4,7 @@ Rule: one function here reads each variable that voda knows, and callers pass it
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -96,6 +97,11 @@ def kubeconfig() -> Path | None:
         return Path(named)
     usual = Path.home() / ".kube" / "config"
     return usual if not _variable("KUBERNETES_SERVICE_HOST") and usual.exists() else None
+
+
+def has_screen() -> bool:
+    """Return whether a browser that is started here has a screen of its own."""
+    return sys.platform == "darwin" or bool(_variable("DISPLAY") or _variable("WAYLAND_DISPLAY"))
 
 
 def environment() -> Mapping[str, str]:

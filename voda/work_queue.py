@@ -8,12 +8,12 @@ import asyncio
 import heapq
 import math
 from collections.abc import Hashable
-from contextlib import suppress
 from itertools import count
 from typing import Final, Generic, TypeVar
 
 from voda.backoff import Backoff
 from voda.clock import Clock
+from voda.concurrency import within
 
 _SHORTEST_S: Final = 0.001
 """A timer may come early: then there is another one, not a loop without pause."""
@@ -123,7 +123,5 @@ class WorkQueue(Generic[K]):
         while (key := self._due.take(self._clock.now())) is None:
             self._wake.clear()
             next_at, now = self._due.next_at(), self._clock.now()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if math.isinf(next_at) else max(next_at - now, _SHORTEST_S)):
-                    await self._wake.wait()
+            await within(None if math.isinf(next_at) else max(next_at - now, _SHORTEST_S), self._wake.wait())
         return key

@@ -17,6 +17,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     ExitCause,
     JobCompleted,
@@ -280,7 +281,7 @@ class TrueCluster:
         """Let a job at work fail for good."""
         work = self._work.get(job_id)
         if work is not None and work.workers and job_id not in self.ended:
-            self._finish(work, JobFailed(job_id=job_id, reason="its program failed"), "failed")
+            self._finish(work, JobFailed(job_id=job_id, reason=Said(text="its program failed")), "failed")
 
     def finish_job(self, job_id: str) -> None:
         """Let a job at work end well, here and now."""
@@ -301,7 +302,7 @@ class TrueCluster:
     def remove_node(self, name: str) -> None:
         """Let a node be gone, with all workers on it."""
         if (node := self.nodes.pop(name, None)) is not None:
-            self._tell(node.pool, NodeLeft(name=name, pool=node.pool, reason="removed"), f"node {name} left")
+            self._tell(node.pool, NodeLeft(name=name, pool=node.pool, how="deleted"), f"node {name} left")
             self._lose_workers(name)
 
     def add_node(self, node: Node) -> None:

@@ -274,8 +274,8 @@ def test_arrays_when_a_task_has_ended_then_it_is_at_work_until_its_workers_are_g
     [
         ("ok", JobCompleted(job_id="a"), 4, ""),
         ("ok", JobCompleted(job_id="a"), 3, "after"),
-        ("ok", JobFailed(job_id="a", reason="exit 1"), 4, "after"),
-        ("any", JobFailed(job_id="a", reason="exit 1"), 4, ""),
+        ("ok", JobFailed(job_id="a", reason=Said(text="exit 1")), 4, "after"),
+        ("any", JobFailed(job_id="a", reason=Said(text="exit 1")), 4, ""),
     ],
 )
 def test_arrays_when_a_job_does_not_wait_for_the_job_before_it_then_it_is_noticed(

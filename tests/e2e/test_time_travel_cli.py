@@ -166,6 +166,18 @@ def test_timeline_when_asked_draws_the_log_as_one_page(
     assert "<svg" in page.read_text()
 
 
+def test_timeline_when_a_trace_is_asked_for_then_has_the_jobs_of_its_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "trace.json"
+    assert voda("timeline", LOG, "--format", "chrome-trace", "--from", "+10m", "--out", str(file)).exit_code == 0
+    events = json.loads(file.read_text())["traceEvents"]
+    assert {event["ph"] for event in events} >= {"M", "X", "C"}
+    assert "add --format chrome-trace" in refused(capsys, monkeypatch, "timeline", LOG, "--from", "+10m")
+    late = ("timeline", LOG, "--format", "chrome-trace", "--from", "+20m", "--until", "+10m")
+    assert "expected a later moment" in refused(capsys, monkeypatch, *late)
+
+
 def test_timeline_when_the_log_is_empty_says_so(
     empty_log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import a_fact, a_node, a_spec
 from tests.replay.test_time_travel import stored
 from voda.api.presenters.moments import Moment, Moments, changes_view, moment_view
+from voda.domain.reasons.nodes import Said
 from voda.events.envelope import ANY_VERSION, Event
 from voda.events.types import JobFailed, JobSubmitted, NodeJoined, PlanAdopted, WorkerStarted
 from voda.log.memory import MemoryStore
@@ -166,7 +167,7 @@ async def test_activity_when_compared_with_the_timeline_then_has_the_same_means(
 def test_activity_when_events_lie_anywhere_then_none_is_lost(instants: list[float], stretches: int) -> None:
     activity = Activity()
     for number, at in enumerate(instants, 1):
-        activity.apply(an_event(number, JobFailed(job_id="a", reason=""), at=at))
+        activity.apply(an_event(number, JobFailed(job_id="a", reason=Said(text="")), at=at))
     assert activity.begins_at is not None
     row = activity.between(activity.begins_at, activity.known_until + 1e5, stretches)
     assert row.failures.sum() == pytest.approx(len(instants))

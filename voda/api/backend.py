@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from voda.api.admission import CallerLimits
+from voda.api.what_ifs import NoWhatIfs, WhatIfs
 from voda.application.job_folders import FolderKeeper
 from voda.application.journal import Journal
 from voda.application.submit_job import JobSubmitter
@@ -19,6 +20,7 @@ from voda.operator.pod_ports import NO_PODS, PodPorts
 from voda.projections.live import Live
 
 _USUAL_LIMITS: Final = CallerLimits()
+_NO_WHAT_IFS: Final = NoWhatIfs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,9 @@ class Backend:
     job_gpus: Callable[[str], Mapping[int, str]] = lambda _node: {}
     """Returns of a node GPU -> id of the job of which a worker has all of it, as far as this replica sees that."""
     pods: PodPorts = NO_PODS
+    what_ifs: WhatIfs = _NO_WHAT_IFS
+    page_url: Callable[[], str] = str
+    """Returns the address at which a browser of this machine finds the page; empty: whoever asks knows it best."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     health_warning: Callable[[], str] = str

@@ -84,7 +84,7 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
                 f"the role {caller.role} does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if caller.found_by != "token":
+        if caller.found_by in ("socket", "no tokens"):
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
             request = await wait_for_position(request, backend.journal)

@@ -16,6 +16,7 @@ import msgspec
 from voda.app.forecast_process import HEADER, Question, with_header
 from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
+from voda.concurrency import within
 from voda.domain.plan import ExpectedTimes
 from voda.events.envelope import Event
 
@@ -86,9 +87,7 @@ class Forecaster:
         return [pool for pool in self._pools if 0 < len(self._view.cluster.jobs(pool)) <= _MOST_JOBS]
 
     async def _is_due_within(self, span_s: float | None) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(span_s):
-                await self._is_due.wait()
+        await within(span_s, self._is_due.wait())
         return self._is_due.is_set()
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:

@@ -37,6 +37,7 @@ from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, load_solver, tune_garbage_collector
 from voda.app.usable_paths import refuse_unusable
+from voda.app.what_if.runner import WhatIfRunner
 from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
@@ -107,6 +108,7 @@ class MachineService:
         )
         self.machine = Machine(options, find_cgroups(), self.telemetry)
         self.pools = tuple(self.machine.pools)
+        self.what_ifs = WhatIfRunner(str(options.log or home.log), clock)
         self.loops: Sequence[PoolLoop] = ()
         self.clusters: Collection[LocalCluster] = ()
         """Of the pools, while this process leads them; clusters once their jobs were found."""
@@ -204,6 +206,8 @@ class MachineService:
             commands=LocalCommands(lambda: self.clusters),
             job_gpus=self._job_gpus,
             folders=self.keeper,
+            what_ifs=self.what_ifs,
+            page_url=lambda: self.port.url if self.port is not None else "",
             not_ready=self.failure,
             health_warning=lambda: self.warning,
             limits=self.options.caller_limits(),
@@ -382,7 +386,14 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
             await service.port.open()
         if service.socket is not None:
             await stack.enter_async_context(serving_socket(app, service.socket))
-        works = (service.view.run(), service.log_health.follow(), forecaster.run(), guard.run(), load_solver())
+        works = (
+            service.view.run(),
+            service.log_health.follow(),
+            forecaster.run(),
+            service.what_ifs.run(),
+            guard.run(),
+            load_solver(),
+        )
         tasks = [*map(group.create_task, works)]
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()

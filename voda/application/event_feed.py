@@ -8,12 +8,13 @@ reads on from the log at its own pace.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from voda.application.journal import JournalView
+from voda.concurrency import within
 from voda.events.envelope import Event
 from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
@@ -75,6 +76,32 @@ async def page(
     return EventPage(events=tuple(found), last_position=after, end=end)
 
 
+async def page_before(store: EventStore, wanted: EventFilter, *, before: int, limit: int) -> EventPage:
+    """Return up to `limit` of the wanted events with position < `before`, the newest first.
+
+    `last_position` of the page is the position from which on it has all of them; it may be short, as `page` may.
+    """
+    end = await store.position()
+    reached = min(before, end + 1)
+    found: list[Event] = []
+    left = _MOST_READ
+    while reached > 1 and len(found) < limit and left > 0:
+        after = max(reached - 1 - _CHUNK, 0)
+        read: list[Event] = []
+        while after < reached - 1:
+            some, after, _ = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=_CHUNK)
+            read += some
+        left -= max(len(read), 1)
+        reached = max(reached - 1 - _CHUNK, 0) + 1
+        for event in reversed(read):
+            if wanted(event):
+                found.append(event)
+                if len(found) == limit:
+                    reached = event.position
+                    break
+    return EventPage(events=tuple(found), last_position=reached, end=end)
+
+
 async def _next(
     store: EventStore, streams: Sequence[str | None], *, after: int, until: int, chunk: int
 ) -> tuple[Sequence[Event], int, bool]:
@@ -109,9 +136,7 @@ class Subscription(Generic[T]):
         """Return what waits; empty if nothing came within the time, or the subscription is late."""
         if not self._waiting and not self.is_late:
             self._woken.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._woken.wait()
+            await within(timeout_s, self._woken.wait())
         taken = tuple(self._waiting)
         self._waiting.clear()
         return taken

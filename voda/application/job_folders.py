@@ -22,7 +22,7 @@ from voda.clock import Clock
 from voda.cluster.folder_emptying import FolderEmptying
 from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
-from voda.concurrency import log_unexpected
+from voda.concurrency import log_unexpected, within
 from voda.domain.errors import ActionRefused, LogArchived, VodaError, WrongState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobFolderDeleted, JobSubmitted
@@ -108,9 +108,7 @@ class FolderKeeper:
             with log_unexpected("keeping", "the folders of ended jobs"):
                 if not await self.keep():
                     continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._intervals.every_s):
-                    await self._wake.wait()
+            await within(self._intervals.every_s, self._wake.wait())
 
     async def keep(self) -> bool:
         """Delete what exceeds the settings of its pool, and what an earlier round left; False: there is more to do."""

@@ -18,7 +18,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import Settings
 from voda.domain.shares import lacking_memory, largest_gpu_mib
-from voda.events.cell_text import parts_text
+from voda.events.text.cells import parts_text
 from voda.kinds.base import FieldWarning, JobManifest, size_path
 from voda.manifests.arrays import ARRAY
 from voda.manifests.parse import ACCELERATOR, ParsedManifest

@@ -8,8 +8,9 @@ from voda.domain.errors import NotAllowed
 from voda.domain.job import JobSpec
 
 CallerRole = Literal["admin", "user", "viewer", "scheduler", "job"]
-FoundBy = Literal["token", "socket", "no tokens"]
-"""How the server knows: by the token, by the account of the process at its Unix socket, or it asks nobody."""
+FoundBy = Literal["token", "session", "socket", "no tokens"]
+"""How the server knows: by the token, by a session that a login began, by the account of the process at its Unix
+socket, or it asks nobody."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,9 @@ from msgspec import Struct
 
 from voda.auth import secret_files
 from voda.auth.callers import Caller
-from voda.clock import Clock
+from voda.auth.logins import SESSION_PREFIX, Claim, Logins, session_caller
+from voda.auth.server_secrets import ADMIN_TOKEN, SECRET, MountedSecrets, ServerSecrets
+from voda.clock import Clock, SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 _log = logging.getLogger(__name__)
@@ -31,10 +33,7 @@ ADMIN = "admin"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _SECRET_BYTES = 32
 _JOB_PREFIX = "vjob_"
-_TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
-_MOUNTED = (_SECRET, _ADMIN_TOKEN)
-_SHORTEST = 32
-"""Characters of a secret that an operator made: a guessed one would make its finder admin."""
+_TOKENS = "tokens.json"
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -51,16 +50,23 @@ class Token(Struct, frozen=True, kw_only=True):
 class Authenticator:
     """Tells callers by tokens: of a data folder (`open`), of one that replicas share (`mounted`), or none (`none`)."""
 
-    def __init__(self, folder: Path | None, clock: Clock | None, secret: str, *, admin: str = ADMIN) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        clock: Clock,
+        secrets_: ServerSecrets,
+        *,
+        admin: str = ADMIN,
+        is_mounted: bool = False,
+    ) -> None:
         self._folder = folder
         self._admin_name = admin
         self._clock = clock
-        self._secret = secret.encode()
-        self._admin = sha256().digest()
+        self._secrets = secrets_
+        self._logins = Logins()
         self._stamp = secret_files.ABSENT
         self._callers: Mapping[str, Caller] = {}
-        self._is_mounted = False
-        self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
+        self._is_mounted = is_mounted
 
     @classmethod
     def open(cls, folder: Path, clock: Clock, *, admin: str = ADMIN) -> Self:
@@ -73,15 +79,14 @@ class Authenticator:
             StoreNotWritable: the folder cannot be written.
         """
         # Not from a Clock or a seed: tokens must not be repeatable.
-        secret = secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES))
-        access = cls(folder, clock, secret, admin=admin)
-        admin_token = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
-        access._admin = sha256(admin_token.encode()).digest()
+        seal = secret_files.write_once(folder / SECRET, secrets.token_hex(_SECRET_BYTES))
+        admin_token = secret_files.write_once(folder / ADMIN_TOKEN, _new_token())
+        access = cls(folder, clock, ServerSecrets(seal, admin_token), admin=admin)
         access._load()
         return access
 
     @classmethod
-    def mounted(cls, folder: Path) -> Self:
+    def mounted(cls, folder: Path, clock: Clock) -> Self:
         """Return the authenticator that several replicas share, by a folder that none of them writes.
 
         Its files (`secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere) may change at
@@ -90,20 +95,18 @@ class Authenticator:
         Raises:
             InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
         """
-        access = cls(folder, None, _mounted_secret(folder / _SECRET))
-        access._is_mounted = True
-        access._reload()
+        access = cls(folder, clock, MountedSecrets(folder), is_mounted=True)
         access._load()
         return access
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        return (folder / _SECRET).exists()
+        return (folder / SECRET).exists()
 
     @classmethod
     def none(cls, *, admin: str = ADMIN) -> Self:
         """Return the authenticator of a service without tokens: every caller is an admin of that name."""
-        return cls(None, None, secrets.token_hex(_SECRET_BYTES), admin=admin)
+        return cls(None, SystemClock(), ServerSecrets(secrets.token_hex(_SECRET_BYTES)), admin=admin)
 
     @property
     def has_tokens(self) -> bool:
@@ -113,18 +116,29 @@ class Authenticator:
         """Return the caller behind a token as sent; raises Unauthorized where there is none, or it is unknown."""
         if self._folder is None:
             return Caller(user=self._admin_name, role="admin", found_by="no tokens")
-        self._reload_if_changed()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
+        if token and token.startswith(SESSION_PREFIX):
+            return session_caller(token, self._secrets.seal, self._clock.now(), self._has_token)
         if not token:
             raise Unauthorized("this needs a token: send the header `Authorization: Bearer TOKEN`")
         # Hashes are compared, so the time that it takes tells nothing about the token.
         digest = sha256(token.encode("utf-8", "replace"))
-        if hmac.compare_digest(digest.digest(), self._admin):
+        if hmac.compare_digest(digest.digest(), self._secrets.admin):
             return Caller(user=self._admin_name, role="admin")
         if (caller := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return caller
+
+    def login(self, caller: Caller) -> tuple[str, float]:
+        """Return a code that begins a session of the caller once, and when it ends; raises NotAllowed for a session."""
+        return self._logins.code(caller, self._secrets.seal, self._clock.now())
+
+    def begin_session(self, code: str) -> tuple[str, Claim]:
+        """Return a session's token, and what it says; raises Unauthorized where the code is over or was used."""
+        if not self.has_tokens:
+            raise Unauthorized("this server runs without tokens: its page needs no login")
+        return self._logins.begin(code, self._secrets.seal, self._clock.now())
 
     def is_admin(self, user: str) -> bool:
         """Return whether the user's token, if any, is an admin's."""
@@ -134,8 +148,7 @@ class Authenticator:
 
     def job_token(self, job_id: str) -> str:
         """Return the token with which a job's processes report; the same on every call and replica."""
-        self._reload_if_changed()
-        return f"{_JOB_PREFIX}{job_id}.{_seal(self._secret, job_id)}"
+        return f"{_JOB_PREFIX}{job_id}.{_seal(self._secrets.seal, job_id)}"
 
     def add(self, name: str, role: Role) -> str:
         """Make a token for a user, store its hash, and return it: it cannot be shown again.
@@ -152,8 +165,7 @@ class Authenticator:
             )
         if role not in ROLES:
             raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
-        file, clock = self._writable_file(), self._clock
-        assert clock is not None, "a folder that is written has a clock"
+        file = self._writable_file()
         token = _new_token()
         with secret_files.locked(file):
             tokens = _read_tokens(file)
@@ -163,7 +175,7 @@ class Authenticator:
                 name=name,
                 role=role,
                 sha256=sha256(token.encode()).hexdigest(),
-                created_at=datetime.fromtimestamp(clock.now(), UTC),
+                created_at=datetime.fromtimestamp(self._clock.now(), UTC),
             )
             _write_tokens(file, [*tokens, made])
         return token
@@ -173,7 +185,7 @@ class Authenticator:
         file = self._writable_file()
         if name == ADMIN:
             raise InvalidInput(
-                f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
+                f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(ADMIN_TOKEN)} and"
                 " start voda again"
             )
         with secret_files.locked(file):
@@ -190,27 +202,16 @@ class Authenticator:
 
     def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
-        if not hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(self._secret, job_id).encode()):
+        if not hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(self._secrets.seal, job_id).encode()):
             raise Unauthorized("this job token is unknown: another voda started the job")
         return Caller(user="", role="job", job_id=job_id)
 
-    def _reload_if_changed(self) -> None:
-        """Read mounted secrets again if they changed; keep the former ones while the new are incomplete."""
-        if self._is_mounted and self._stamps() != self._mounted_stamps:
-            try:
-                self._reload()
-            except InvalidInput as error:
-                _log.error("secrets not read, the former ones stay in force reason=%s", error)
-
-    def _reload(self) -> None:
-        assert self._folder is not None, "mounted secrets have a folder"
-        # Before reading, so that a write meanwhile is noticed next time.
-        self._mounted_stamps = self._stamps()
-        secret, admin = _mounted_secret(self._folder / _SECRET), _mounted_secret(self._folder / _ADMIN_TOKEN)
-        self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
-
-    def _stamps(self) -> tuple[secret_files.Stamp, ...]:
-        return () if self._folder is None else tuple(secret_files.stamp_of(self._folder / name) for name in _MOUNTED)
+    def _has_token(self, caller: Caller) -> bool:
+        """Return whether a user has a token of that role."""
+        shown = (caller.user, caller.role)
+        return shown == (self._admin_name, "admin") or shown in (
+            (one.user, one.role) for one in self._tokens().values()
+        )
 
     def _file(self) -> Path:
         if self._folder is None:
@@ -244,19 +245,6 @@ class Authenticator:
 
 def _seal(secret: bytes, job_id: str) -> str:
     return hmac.new(secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
-
-
-def _mounted_secret(file: Path) -> str:
-    """Return the content of a secret file in a mounted folder; raises InvalidInput where it is missing or too short."""
-    text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
-    if len(text) < _SHORTEST:
-        state = f"has {len(text)}" if text else "is missing or empty"
-        raise InvalidInput(
-            f"{file}: expected at least {_SHORTEST} characters that nobody can guess, but it {state}: make the"
-            f" files with `voda token create NAME --home FOLDER`, and mount {_SECRET}, {_ADMIN_TOKEN} and"
-            f" {_TOKENS} of that folder"
-        )
-    return text
 
 
 def _new_token() -> str:

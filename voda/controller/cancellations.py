@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from voda.domain.reasons.holds import LostRun
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.cluster.live_cluster import LiveCluster
@@ -59,7 +60,7 @@ class Cancellations:
         return [job_id for job_id in unplanned if not jobs[job_id].workers]
 
 
-class LostRuns:
+class UnrestartableJobs:
     """Ends jobs that are not restartable and have lost their run, unless their cluster soon says how they ended."""
 
     def __init__(self, pool: str) -> None:
@@ -92,7 +93,6 @@ class LostRuns:
             if (ends_at := (job.last_halted_at or 0.0) + TOLD_S) > now:
                 self.due_at = min(self.due_at, ends_at)
             else:
-                how = job.interruption.replace("_", " ") or "stopped"
-                reason = f"it is not restartable, and has lost its workers ({how})"
-                due.append((facts.JobFailed(job_id=job_id, reason=reason), f"lost-run-{job_id}"))
+                failed = facts.JobFailed(job_id=job_id, reason=LostRun(cause=job.interruption))
+                due.append((failed, f"lost-run-{job_id}"))
         return due

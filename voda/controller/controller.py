@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from voda.clock import Clock, stopwatch
-from voda.controller.cancellations import Cancellations, LostRuns
+from voda.controller.cancellations import Cancellations, UnrestartableJobs
 from voda.controller.decision_stream import DecisionStream
 from voda.controller.due_facts import is_due_after
 from voda.controller.follower import catch_up, restore
@@ -71,7 +71,7 @@ class Controller:
         self._initial = initial
         self._stream = DecisionStream(pool, store, clock)
         self._canceled = Cancellations(pool)
-        self._lost_runs = LostRuns(pool)
+        self._lost_runs = UnrestartableJobs(pool)
         self._triggers: Sequence[Trigger] = (
             PolicyQueues(pool, self._registries),
             SilentNodes(pool),

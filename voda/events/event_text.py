@@ -14,14 +14,15 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.settings import flat
 from voda.events import types as facts
-from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
-from voda.events.node_text import amount_text, refusal_text, stuck_text
-from voda.events.pod_text import pod_text
-from voda.events.reason_text import queue_text
 from voda.events.records import Data
-from voda.events.request_text import cancel_request_text, requested_text
-from voda.events.stall_text import sick_text, stall_text
+from voda.events.text.cells import request_text, shares_text
+from voda.events.text.failures import end_text, failure_text, void_text
+from voda.events.text.nodes import amount_text, refusal_text, stuck_text
+from voda.events.text.pods import pod_text
+from voda.events.text.reasons import queue_text
+from voda.events.text.requests import cancel_request_text, requested_text
+from voda.events.text.stalls import sick_text, stall_text
 from voda.text import counted, size, span
 
 TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
@@ -42,6 +43,12 @@ _JobObservation = (
     | facts.JobFolderDeleted
     | facts.ActionFailed
 )
+_LEFT: Mapping[str, str] = {
+    "": "",
+    "deleted": "deleted",
+    "no_pool": "no node of a pool any more",
+    "unseen": "not there any more",
+}
 _EXITS: Mapping[str, str] = {
     "stopped": "stopped",
     "migrated": "left for another node",
@@ -129,7 +136,7 @@ def _on_node(fact: facts.NodeFact | facts.WorkerRefused | facts.WorkerGpuSick) -
             left = [f"{amount_text(resource, amount)} {resource}" for resource, amount in (fact.room or {}).items()]
             return f"others leave it {', '.join(left[:_LISTED]) or 'nothing'}"
         case facts.NodeLeft():
-            return f"left{_because(fact.reason)}"
+            return f"left{_because(_LEFT[fact.how])}"
         case facts.WorkerGpuSick():
             return sick_gpu_text(fact)
         case facts.WorkerRefused():
@@ -178,7 +185,7 @@ def _of_job(fact: _JobObservation, at: float) -> str:
             what = fact.kind or "object in the cluster"
             if not fact.uid:
                 goes = "is made anew" if fact.reason else "is gone and will be created again"
-                return f"its {what} {goes}{_because(fact.reason)}"
+                return f"its {what} {goes}{_because(void_text(fact.reason))}"
             return f"its {what} is {fact.uid}"
         case facts.JobStalled():
             return f"is stalled: {stall_text(fact.reason)}" if fact.reason is not None else "continues"
@@ -192,10 +199,10 @@ def _of_job(fact: _JobObservation, at: float) -> str:
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
         case facts.ProgramFailed() if fact.times_inside:
             times = f", {counted(fact.times_inside, 'time')}" if fact.times_inside > 1 else ""
-            return f"in {fact.replica} a process {fact.reason}{times}; the replica goes on"
+            return f"in {fact.replica} a process {end_text(fact.reason)}{times}; the replica goes on"
         case facts.ProgramFailed():
             tries = f", try {fact.next_try} of {fact.most_tries}" if fact.next_try else ""
-            return f"{fact.replica} {fact.reason}; it will be started again{tries}"
+            return f"{fact.replica} {end_text(fact.reason)}; it will be started again{tries}"
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
@@ -204,7 +211,7 @@ def _of_job(fact: _JobObservation, at: float) -> str:
         case facts.JobCompleted():
             return "completed"
         case facts.JobFailed():
-            return f"failed{_because(fact.reason)}"
+            return f"failed{_because(failure_text(fact.reason))}"
         case facts.JobCanceled():
             return "canceled"
         case facts.JobFolderDeleted():

@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr, replace
 from voda.domain.cells import GangPlacement, GangRequest
 from voda.domain.job import MetricValue
 from voda.domain.node import Node, with_known_labels
+from voda.domain.reasons.failures import JobFailure, ObjectVoid, ProgramFailure
 from voda.domain.reasons.nodes import NodeRefusal
 from voda.domain.reasons.pods import PodGone
 from voda.domain.reasons.stalls import StallReason
@@ -62,7 +63,8 @@ class NodeLeft(Data, frozen=True, kw_only=True):
     MAKES_PLAN_DUE = True
     name: str
     pool: str = "default"
-    reason: str = ""
+    how: Literal["", "deleted", "no_pool", "unseen"] = ""
+    """Its object was deleted, or belongs to no pool any more; unseen: it was gone when voda looked."""
 
     @property
     def stream(self) -> str:
@@ -118,8 +120,8 @@ class JobRegistered(JobFact, frozen=True, kw_only=True):
     uid: str
     """Of the object. Empty: the former object is gone, and voda will create another one."""
     kind: str = ""
-    reason: str = ""
-    """Why voda replaces the former object, one sentence, where its pods do not say so themselves."""
+    reason: ObjectVoid | None = None
+    """Why voda replaces the former object, where its pods do not say so themselves."""
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):
@@ -226,8 +228,8 @@ class ProgramFailed(JobFact, frozen=True, kw_only=True):
     TYPE = "program.failed"
     MAKES_CLUSTER_STALE = False
     replica: str
-    reason: str
-    """How it ended, and the last line that it printed."""
+    reason: ProgramFailure
+    """How it ended, with the last line that it printed."""
     next_try: int = 0
     """Number of the try that follows; 0: not known, as in older logs."""
     most_tries: int = 0
@@ -272,7 +274,8 @@ class JobFailed(JobFact, frozen=True, kw_only=True):
 
     TYPE = "job.failed"
     MAKES_PLAN_DUE = True
-    reason: str
+    reason: JobFailure | None = None
+    """None: not known."""
 
 
 class JobCanceled(JobFact, frozen=True, kw_only=True):

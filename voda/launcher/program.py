@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from voda.concurrency import within
 from voda.domain.errors import InvalidInput
 from voda.launcher.commands import RUN_DIR, LaunchCommand
 from voda.process_table import kill_marked
@@ -130,17 +131,13 @@ class RunningProgram:
         """Send the signal that tells a program to write its checkpoint and end; `again`: until it has ended."""
         self._send(number)
         while again and self._process.returncode is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_S):
-                    await self._process.wait()
+            await within(_AGAIN_S, self._process.wait())
             self._send(number)
 
     async def kill(self) -> None:
         """End it now: first let mpirun do it, which reaches other hosts too."""
         self._send(signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MPIRUN_ENDS_S):
-                await self._process.wait()
+        await within(_MPIRUN_ENDS_S, self._process.wait())
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:

@@ -7,8 +7,8 @@ by itself once a store that was away is back.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 
+from voda.concurrency import within
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Event
 
@@ -61,6 +61,4 @@ class GrowthSignal:
                 yield event
             if len(events) < full_page:
                 # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with what it waits for.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(poll_s):
-                        await grown.wait()
+                await within(poll_s, grown.wait())

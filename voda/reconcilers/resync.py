@@ -67,7 +67,7 @@ def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterato
             case None, Node() as node:
                 yield facts.NodeJoined(node=node)
             case Node() as node, None:
-                yield facts.NodeLeft(name=name, pool=node.pool, reason="not there any more")
+                yield facts.NodeLeft(name=name, pool=node.pool, how="unseen")
             case Node() as before, Node() as node if before != node:
                 yield facts.changed_node(before, node)
 

@@ -17,7 +17,7 @@ from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
 from voda.domain.shares import lacking_memory, largest_gpu_mib
 from voda.domain.state import ClusterState, Estimate
-from voda.events.cell_text import parts_text
+from voda.events.text.cells import parts_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
 from voda.planner.sharing import part_of

@@ -17,7 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
-from voda.events.stall_text import sick_gpus_text, stall_text
+from voda.events.text.stalls import sick_gpus_text, stall_text
 from voda.events.types import (
     JobCancelRequested,
     JobChanged,
@@ -205,7 +205,7 @@ async def _end_of(
         history.apply(event)
         match event.data:
             case JobFailed(reason=reason):
-                why = Failed(text=reason) if reason else None
+                why = Failed(why=reason) if reason else None
             case JobCancelRequested(reason=reason):
                 why = Canceled(why=reason)
             case JobCompleted():

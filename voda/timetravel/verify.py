@@ -13,7 +13,7 @@ from voda.controller.follower import catch_up
 from voda.domain.reasons.outcomes import QueueReason, Reason
 from voda.events.envelope import Event
 from voda.events.event_text import per_node
-from voda.events.reason_text import queue_text, reason_text
+from voda.events.text.reasons import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.free_starts import start_on_free

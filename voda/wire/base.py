@@ -71,6 +71,8 @@ class ServiceView(View, frozen=True, kw_only=True):
     version: str
     pools: tuple[str, ...]
     position: int
+    policies: Annotated[tuple[str, ...], Meta(description="That a pool may have.")] = ()
+    placers: tuple[str, ...] = ()
     gpu_resource: Annotated[str, Meta(description="By which pods ask for GPUs; empty on one machine.")] = ""
 
 

@@ -31,6 +31,10 @@ class MomentJobView(View, frozen=True, kw_only=True):
     share: Annotated[GpuShareView | None, Meta(description="The part of one GPU that it asks for.")] = None
     replicas: Annotated[int, Meta(description="Workers observed.")]
     planned_replicas: int
+    guaranteed_replicas: Annotated[
+        int | None,
+        Meta(description="By the plan under its virtual cluster's guarantee, the others borrow; null: it has none."),
+    ] = None
     gpus: Annotated[int, Meta(description="Held by its workers.")]
     nodes: Annotated[Mapping[str, int], Meta(description="node -> workers there.")]
     reason: Annotated[JobReason | UnknownReason | None, Meta(description="Why it has what it has, or waits.")]

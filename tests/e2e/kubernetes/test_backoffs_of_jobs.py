@@ -16,7 +16,7 @@ from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
 from voda.cluster.kubernetes.convergence.desired import DesiredRun
 from voda.cluster.kubernetes.mirror import ClusterMirror
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import JobStalled
 
 

@@ -32,7 +32,7 @@ from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import JobBackedOff, JobStalled, PlanAdopted, WorkerExited, WorkerRefused
 from voda.projections.jobs.record_text import obstacle_text
 

@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube.objects import a_node, a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.world import World
+from voda.events.text.failures import failure_text
 from voda.events.types import JobFailed, WorkerExited
 
 
@@ -51,7 +52,7 @@ async def test_mpijob_when_workers_fail_more_often_than_allowed_has_failed(world
             await it.until_lost("a", 0, times=turn + 1)
         await it.until_ended("a", "Failed")
         [end] = await it.facts(JobFailed, it.id("a"))
-        assert "backoffLimit 1" in end.reason
+        assert "backoffLimit 1" in failure_text(end.reason)
         await world.until_it_is(lambda: is_empty(world, "a"))
 
 
@@ -65,7 +66,7 @@ async def test_mpijob_when_its_launcher_fails_for_good_has_failed_and_frees_its_
         await world.end_launcher("a", exit_code=7)
         await it.until_ended("a", "Failed")
         [end] = await it.facts(JobFailed, it.id("a"))
-        assert "backoffLimit" in end.reason
+        assert "backoffLimit" in failure_text(end.reason)
         # With cleanPodPolicy None the operator leaves the workers where they are: their GPUs are freed all the same.
         await world.until_it_is(lambda: is_empty(world, "a"))
 

@@ -9,6 +9,7 @@ from tests.e2e.kubernetes.replica import Replica
 from tests.e2e.kubernetes.service import AT_ONCE, refuse_unverified, voda
 from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
+from voda.events.text.failures import failure_text
 from voda.events.types import JobFailed, WorkerExited
 
 
@@ -24,8 +25,8 @@ async def test_pod_that_fails_is_made_again_as_backoff_limit_allows(jobs_world: 
         await world.end_worker("a", 1, exit_code=4)
         await it.until_ended("a", "Failed")
         [end] = await it.facts(JobFailed, it.id("a"))
-        assert "ended with exit code 4" in end.reason
-        assert "backoffLimit" in end.reason
+        assert "ended with exit code 4" in failure_text(end.reason)
+        assert "backoffLimit" in failure_text(end.reason)
         exits = [(fact.cause, fact.exit_code) for fact in await it.facts(WorkerExited, it.id("a"))]
         assert ("failed", 3) in exits
         await world.submit(an_indexed_job("b", world.namespace, 2, least=2, most=2))
@@ -45,8 +46,8 @@ async def test_exit_code_that_pod_failure_policy_names_fails_the_job_at_once(
         await world.end_worker("a", 0, exit_code=42)
         await it.until_ended("a", "Failed")
         [end] = await it.facts(JobFailed, it.id("a"))
-        assert "exit code 42" in end.reason
-        assert "PodFailurePolicy" in end.reason
+        assert "exit code 42" in failure_text(end.reason)
+        assert "PodFailurePolicy" in failure_text(end.reason)
 
 
 async def test_index_that_fails_too_often_fails_the_job_only_where_it_says_so(
@@ -61,7 +62,7 @@ async def test_index_that_fails_too_often_fails_the_job_only_where_it_says_so(
         await world.end_worker("a", 1, exit_code=5)
         await it.until_ended("a", "Failed")
         [end] = await it.facts(JobFailed, it.id("a"))
-        assert "exit code 5" in end.reason
+        assert "exit code 5" in failure_text(end.reason)
 
 
 async def test_index_that_failed_for_good_gives_its_gpu_away_and_is_told(jobs_world: JobsWorld, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.kube.objects import a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from voda.events.types import ProgramFailed, WorkerExited
-from voda.projections.jobs.record_text import explanation_text
+from voda.projections.jobs.record_text import explanation_text, last_failure_text
 
 __all__ = ["kind_world"]
 
@@ -82,10 +82,10 @@ async def check(world: PeeredWorld, log: Path, job: Object, *, times: int = LIMI
         await world.submit(job)
         assert await fill(it, world, "filler") == times
         record = it.record("filler")
-        assert SENTENCE in f"{explanation_text(record)}; {record.last_failure}"
+        assert SENTENCE in f"{explanation_text(record)}; {last_failure_text(record)}"
         assert not [fact for fact in await it.facts(WorkerExited) if fact.cause == "evicted" and 0 in fact.workers]
         if times > 1:
-            assert SENTENCE in record.last_failure
+            assert SENTENCE in last_failure_text(record)
             failed = [event.recorded_at for event in await it.events() if isinstance(event.data, ProgramFailed)]
             assert failed == sorted(failed)
             # The clock of the API server counts whole seconds.

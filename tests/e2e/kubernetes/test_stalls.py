@@ -13,7 +13,7 @@ from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import JobStalled
 
 

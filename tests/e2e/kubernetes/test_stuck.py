@@ -12,7 +12,7 @@ from tests.kube.peers.stages import STARTS
 from tests.kube.peers.world import PeeredWorld
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
-from voda.events.node_text import stuck_text
+from voda.events.text.nodes import stuck_text
 from voda.events.types import JobBackedOff
 from voda.projections.jobs.record_text import explanation_text
 

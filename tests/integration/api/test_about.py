@@ -11,6 +11,8 @@ from voda.auth.callers import Caller, CallerView
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.wire.base import ServiceView
 
 
@@ -18,7 +20,13 @@ async def test_page_when_asked_for_then_tells_version_pools_and_position() -> No
     async with a_service(pools=("default", "v100")) as service:
         position = await service.happens(JobSubmitted(spec=a_spec("a", pool="k80")))
         page = (await service.ask("GET", "/api/v1")).as_a(ServiceView)
-        assert page == ServiceView(version=__version__, pools=("default", "k80", "v100"), position=position)
+        assert page == ServiceView(
+            version=__version__,
+            pools=("default", "k80", "v100"),
+            position=position,
+            policies=tuple(POLICIES),
+            placers=tuple(PLACERS),
+        )
 
 
 async def test_whoami_when_asked_with_a_token_then_tells_whose_it_is(tmp_path: Path) -> None:

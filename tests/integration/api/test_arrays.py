@@ -10,6 +10,7 @@ from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, 
 from tests.service import START, Service, a_manifest, a_service
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.requests import Requested
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
 from voda.log.memory import MemoryStore
@@ -236,7 +237,7 @@ async def test_job_comes_after_live_jobs_and_arrays_by_their_names() -> None:
         ]
         live = service.backend.journal.view.cluster
         assert len((live.job("report") or raises()).waits_for) == 2
-        await service.happens(JobFailed(job_id="prep", reason="x"))
+        await service.happens(JobFailed(job_id="prep", reason=Said(text="x")))
         for index in range(2):
             await service.happens(JobCompleted(job_id=f"sweep-{index}"))
         assert (live.job("report") or raises()).waits_for == ()
@@ -251,7 +252,7 @@ async def test_dependency_on_a_job_that_has_ended_is_decided_at_submit() -> None
         await submit(service, "good")
         await submit(service, "bad")
         await service.happens(JobCompleted(job_id="good"))
-        await service.happens(JobFailed(job_id="bad", reason="x"))
+        await service.happens(JobFailed(job_id="bad", reason=Said(text="x")))
         await submit(service, "a", after="good")
         await submit(service, "b", after="bad:any")
         live = service.backend.journal.view.cluster
@@ -271,7 +272,7 @@ async def test_retry_of_a_submit_is_answered_though_its_dependency_failed_since(
         await submit(service, "a")
         body = a_manifest("b", after="a")
         assert (await service.ask("POST", JOBS, body=body, headers=headers)).status == 201
-        await service.happens(JobFailed(job_id="a", reason="x"))
+        await service.happens(JobFailed(job_id="a", reason=Said(text="x")))
         assert (await service.ask("POST", JOBS, body=body, headers=headers)).status == 200
 
 

@@ -71,6 +71,28 @@ async def test_events_when_read_by_pages_then_are_the_whole_log() -> None:
         assert found == list(range(1, 27))
 
 
+async def test_events_when_read_backwards_then_are_the_whole_log_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_feed, "_CHUNK", 4)
+    async with a_service() as service:
+        await many(service, 25)
+        found, before = [], 27
+        while before > 1:
+            events = await page(service, f"before={before}&limit=10")
+            found += [event.position for event in events.items]
+            before = events.last_position
+        assert found == list(range(26, 0, -1))
+        (last,) = (await page(service, "before=26&limit=1&type=node.joined")).items
+        assert last.position == 1
+        assert (await page(service, "before=9999&limit=1")).items[0].position == 26
+
+
+async def test_events_when_asked_both_ways_is_refused() -> None:
+    async with a_service() as service:
+        for query in ("before=3&after=1", "before=3&until=2", "before=3&watch=true"):
+            answer = await service.ask("GET", f"{EVENTS}?{query}")
+            assert (answer.status, answer.as_a(Problem).field) == (422, "before")
+
+
 async def test_events_when_of_one_job_then_plans_that_name_it_are_among_them() -> None:
     async with a_service(nodes={"n1": 1}) as service:
         leader = await a_leader(service)

@@ -15,6 +15,7 @@ from voda.clock import VirtualClock
 from voda.domain.dependency import Dependency
 from voda.domain.job import Phase
 from voda.domain.plan import ExpectedTimes
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     ActionFailed,
@@ -123,7 +124,9 @@ async def test_try_that_follows_a_failure_is_told_with_its_time() -> None:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         due_at = service.backend.journal.clock.now() + 8
         await service.happens(
-            ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=due_at)
+            ProgramFailed(
+                job_id="a", replica="worker-0", reason=Said(text="ended"), next_try=2, most_tries=7, next_try_at=due_at
+            )
         )
         for told in (await shown(service, "a"), await explained(service, "a")):
             assert (told.next_try, told.most_tries) == (2, 7)
@@ -170,7 +173,9 @@ async def test_job_that_waits_for_its_next_try_is_not_expected_to_start_before_i
         now = service.backend.journal.clock.now()
         service.backend.journal.view.forecasts = {"a": ExpectedTimes(position=1, starts_at=now + 1)}
         await service.happens(
-            ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=now + 8)
+            ProgramFailed(
+                job_id="a", replica="worker-0", reason=Said(text="ended"), next_try=2, most_tries=7, next_try_at=now + 8
+            )
         )
         starts_at = (await shown(service, "a")).forecast.starts_at
         assert starts_at is not None
@@ -225,7 +230,7 @@ async def test_explain_when_a_job_failed_or_was_canceled_then_tells_why() -> Non
     async with a_service() as service:
         for job_id in ("a", "b"):
             await service.happens(JobSubmitted(spec=a_spec(job_id)))
-        await service.happens(JobFailed(job_id="a", reason="no such namespace"))
+        await service.happens(JobFailed(job_id="a", reason=Said(text="no such namespace")))
         await service.happens(JobCancelRequested(job_id="b", reason=Requested(text="wrong data")))
         await service.happens(JobCanceled(job_id="b"))
         assert (await explained(service, "a")).message == "no such namespace"

@@ -10,6 +10,7 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import a_manifest, a_service
 from voda.domain.job import Phase
 from voda.domain.plan import ExpectedTimes
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Halted
 from voda.domain.reasons.requests import Requested
 from voda.events.types import (
@@ -177,7 +178,7 @@ async def test_key_of_a_rerun_is_another_than_a_key_of_a_submit_that_begins_with
 async def test_rerun_of_a_task_is_in_no_array_which_stays_as_it_was() -> None:
     async with a_service() as service:
         await submit(service, "sweep", array="0-2%1")
-        await service.happens(JobFailed(job_id="sweep-1", reason="x"))
+        await service.happens(JobFailed(job_id="sweep-1", reason=Said(text="x")))
         for run in ("sweep-1-2", "sweep-1-3"):
             headers = {"Idempotency-Key": run}
             for status in (201, 200):

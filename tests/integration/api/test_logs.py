@@ -16,6 +16,7 @@ from voda.api.server import application
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock, VirtualClock
 from voda.cluster.port import EVERY_LINE, LineTimes
+from voda.domain.reasons.nodes import Said
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 from voda.wire.base import Problem
 
@@ -151,7 +152,7 @@ async def test_logs_when_its_replicas_are_gone_then_says_that_their_output_is_to
             await service.happens(JobSubmitted(spec=a_spec(job_id)))
         await service.happens(WorkerStarted(job_id="b", workers={0: "n1"}))
         for job_id, told in (("b", "went with them"), ("c", "no replica of it ever started")):
-            await service.happens(JobFailed(job_id=job_id, reason="so"))
+            await service.happens(JobFailed(job_id=job_id, reason=Said(text="so")))
             answer = await service.ask("GET", f"/api/v1/jobs/{job_id}/logs")
             assert (answer.status, told in answer.as_a(Problem).detail) == (404, True), job_id
 

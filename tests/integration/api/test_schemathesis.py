@@ -49,6 +49,7 @@ _REFUSE_BY_SENSE = (
     "getState",
     "listStateChanges",
     "getTimeline",
+    "askWhatIf",
     "getLogs",
     "haltJob",
     "drainNode",

@@ -7,6 +7,7 @@ from tests.served import Server
 from tests.service import a_manifest
 from voda.domain.errors import InvalidInput, NotFound
 from voda.domain.reasons.holds import ArrayBound
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Waits
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, PlanAdopted, WorkerStarted
 
@@ -31,7 +32,7 @@ def sweep(empty: Server) -> Server:
             reasons={f"sweep-{n}": Waits(why=(ArrayBound(array="sweep", at_once=2),)) for n in range(4, 10)},
         ),
         JobCompleted(job_id="sweep-0"),
-        JobFailed(job_id="sweep-1", reason="exit code 1"),
+        JobFailed(job_id="sweep-1", reason=Said(text="exit code 1")),
         *(WorkerStarted(job_id=f"sweep-{n}", workers={0: "n1"}) for n in (2, 3)),
     )
     return empty
@@ -127,7 +128,7 @@ def test_wait_for_an_array_waits_for_all_of_its_tasks(empty: Server) -> None:
     shown = empty.voda("wait", "sweep", "sweep-1").stdout
     assert shown.splitlines().count("sweep-2 is completed") == 1
     submit(empty, "bad", "--array", "0-1")
-    empty.happens(JobCompleted(job_id="bad-0"), JobFailed(job_id="bad-1", reason="exit code 1"))
+    empty.happens(JobCompleted(job_id="bad-0"), JobFailed(job_id="bad-1", reason=Said(text="exit code 1")))
     assert "bad-1 is failed: exit code 1" in empty.voda("wait", "bad", exit_code=1).stderr
     with pytest.raises(NotFound):
         empty.voda("wait", "nobody")

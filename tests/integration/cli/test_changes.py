@@ -13,6 +13,7 @@ from tests.builders import a_node
 from tests.served import Server, served
 from tests.service import a_manifest
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.reasons.nodes import Said
 from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed, NodeChanged, NodeJoined, WorkerExited
 from voda.projections.cluster.live_cluster import LiveCluster
 
@@ -176,7 +177,7 @@ def test_submit_when_followed_ends_with_the_job(empty: Server, tmp_path: Path) -
 
 
 def test_submit_when_followed_and_the_job_fails_exits_with_1(empty: Server, tmp_path: Path) -> None:
-    _later(empty, JobFailed(job_id="digits", reason="exit code 3"))
+    _later(empty, JobFailed(job_id="digits", reason=Said(text="exit code 3")))
     shown = empty.voda("submit", written(tmp_path, a_manifest()), "-w", exit_code=1).stdout
     assert "digits: Failed" in shown
     assert "exit code 3" in shown

@@ -42,7 +42,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _end(server: Server, spec: JobSpec, what: int) -> None:
     job_id = spec.job_id
     ends: dict[int, JobCompleted | JobFailed | JobCanceled]
-    ends = {3: JobCompleted(job_id=job_id), 4: JobFailed(job_id=job_id, reason="x"), 5: JobCanceled(job_id=job_id)}
+    ends = {3: JobCompleted(job_id=job_id), 4: JobFailed(job_id=job_id), 5: JobCanceled(job_id=job_id)}
     if what in ends:
         server.happens(ends[what])
     elif what == 1:

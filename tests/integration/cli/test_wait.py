@@ -6,6 +6,7 @@ import pytest
 
 from tests.served import Server, under_way
 from voda.domain.errors import NotFound
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.requests import Requested
 from voda.events.types import (
     AnyFact,
@@ -39,7 +40,7 @@ def test_wait_returns_once_every_job_is_there_and_tells_each(server: Server) -> 
 
 
 def test_wait_when_a_job_ends_otherwise_exits_with_1_and_says_why(server: Server) -> None:
-    once_watched(server, JobFailed(job_id="digits", reason="exit code 7"))
+    once_watched(server, JobFailed(job_id="digits", reason=Said(text="exit code 7")))
     done = server.voda("wait", "digits", "bert", exit_code=1)
     assert (done.stdout, done.stderr) == ("", "voda: digits is failed: exit code 7\n")
     assert server.voda("wait", "digits", "--for", "failed").stdout == "digits is failed\n"
@@ -74,14 +75,16 @@ def test_wait_when_time_is_up_exits_with_124_and_says_what_is_left(server: Serve
 
 
 def test_wait_when_time_is_up_for_a_program_that_fails_says_which_try_it_waits_for(server: Server) -> None:
-    failed = ProgramFailed(job_id="digits", replica="launcher", reason="exit code 1", next_try=2, most_tries=7)
+    failed = ProgramFailed(
+        job_id="digits", replica="launcher", reason=Said(text="exit code 1"), next_try=2, most_tries=7
+    )
     server.happens(failed)
     said = server.voda("wait", "digits", "--timeout", "1s", exit_code=124).stderr
     assert said == "voda: not completed after 1s: digits is running, its program failed: try 2 of 7\n"
 
 
 def test_wait_follows_the_run_that_its_name_meant(server: Server) -> None:
-    once_watched(server, JobFailed(job_id="bert", reason="first run"))
+    once_watched(server, JobFailed(job_id="bert", reason=Said(text="first run")))
     assert "first run" in server.voda("wait", "bert", exit_code=1).stderr
     server.voda("rerun", "bert")
     once_watched(server, JobCompleted(job_id="bert-2"))

@@ -19,6 +19,7 @@ from voda.cluster.local.isolation.limits import Limits
 from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.run_spec import RunSpec
+from voda.events.text.failures import end_text, failure_text
 from voda.events.types import JobFailed, ProgramFailed
 from voda.programs.last_words import LastWords
 
@@ -53,7 +54,7 @@ async def _reason(ground: Ground, job: RunSpec) -> str:
     await ground.start(job)
     await until(lambda: any(isinstance(fact, JobFailed) for fact in ground.notices()))
     [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
-    return failed.reason
+    return failure_text(failed.reason)
 
 
 def _groups_of_memory() -> Cgroups:
@@ -92,7 +93,7 @@ async def test_rank_under_torchrun_when_killed_for_memory_is_named_by_its_limit(
         await ground.start(job)
         await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
         [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
-        assert failed.reason == "was killed for memory: its limit is 2 GiB: epoch 1"
+        assert end_text(failed.reason) == "was killed for memory: its limit is 2 GiB: epoch 1"
         assert (failed.next_try, failed.most_tries) == (2, 2)
 
 
@@ -118,7 +119,7 @@ async def test_rank_that_torchrun_starts_again_is_told_at_once_though_its_agent_
         watch = InnerFailures(ground.cluster._context, again_s=0.1)
         await ground.start(job)
         failures = await _until_failed_inside(ground, watch, times=2)
-        assert failures[-1].reason == "ended with exit code 1: ValueError: label 1 out of range"
+        assert end_text(failures[-1].reason) == "ended with exit code 1: ValueError: label 1 out of range"
         await ground.until_workers(0)
 
 
@@ -143,7 +144,7 @@ async def test_process_killed_for_memory_in_a_replica_that_goes_on_is_told_with_
         watch = InnerFailures(ground.cluster._context, again_s=0.1)
         await ground.start(job)
         [failed] = await _until_failed_inside(ground, watch, times=1)
-        assert failed.reason.startswith("was killed for memory: its limit is 100 MiB")
+        assert end_text(failed.reason).startswith("was killed for memory: its limit is 100 MiB")
 
 
 _RANK_FAILED = "torch/distributed/elastic/agent.py:9] failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: python"
@@ -177,7 +178,7 @@ async def test_failures_inside_a_replica_that_an_earlier_voda_saw_are_not_told_a
         await until(has_looked)
         (ground.folder / "a/again").touch()
         [failed] = await _until_failed_inside(ground, watch, times=1)
-        assert failed.reason.endswith("ValueError: label 1")
+        assert end_text(failed.reason).endswith("ValueError: label 1")
 
 
 async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: int) -> list[ProgramFailed]:
@@ -228,7 +229,7 @@ async def test_worker_that_only_speaks_of_another_is_told_with_the_words_of_that
         await ground.start(job, workers=2)
 
         def told() -> list[str]:
-            return [fact.reason for fact in ground.notices() if isinstance(fact, ProgramFailed)]
+            return [end_text(fact.reason) for fact in ground.notices() if isinstance(fact, ProgramFailed)]
 
         await until(lambda: told() == ["ended with exit code 1: ValueError: label 37"])
         await ground.until_workers(1)

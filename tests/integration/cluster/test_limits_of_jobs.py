@@ -17,6 +17,7 @@ from voda.cluster.local.devices import Device
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups, group_name
 from voda.cluster.local.isolation.limits import Limits
+from voda.events.text.failures import failure_text
 from voda.events.types import JobCompleted, JobFailed
 
 pytestmark = needs(os.geteuid() == 0, "only root is sure to make control groups")
@@ -49,7 +50,7 @@ async def test_memory_beyond_the_limit_ends_the_job_with_a_word_on_it(tmp_path: 
         await ground.start(a_job(hungry, Limits(memory_bytes=50 << 20)))
         await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
         [failed] = [notice for notice in ground.notices() if isinstance(notice, JobFailed)]
-        assert failed.reason == "worker-0 was killed for memory: its limit is 50 MiB"
+        assert failure_text(failed.reason) == "worker-0 was killed for memory: its limit is 50 MiB"
         assert "its memory limit was reached" in ground.log(replica="worker-0")
 
 
@@ -112,7 +113,7 @@ async def test_limit_that_the_kernel_refuses_ends_the_job_with_the_reason(tmp_pa
     async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
         await ground.start(a_job("echo began", Limits(cpu_milli=10**18)))
         await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
-        [reason] = [notice.reason for notice in ground.told if isinstance(notice, JobFailed)]
+        [reason] = [failure_text(notice.reason) for notice in ground.told if isinstance(notice, JobFailed)]
         assert re.match(r"this machine refuses what it asks for: /.*cpu\.(cfs_quota_us|max): ", reason)
         await ground.until_workers()
 

@@ -30,6 +30,8 @@ from voda.cluster.local.processes.replica_folder import ReplicaFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob
+from voda.domain.reasons.failures import Exited, ReplicaFailed
+from voda.events.text.failures import failure_text
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 from voda.process_table import start_of
 from voda.untrusted_files import UntrustedFolder
@@ -156,7 +158,7 @@ async def test_end_when_nobody_looked_is_learned(tmp_path: Path) -> None:
             "a": JobCompleted(job_id="a"),
             "b": JobFailed(
                 job_id="b",
-                reason="launcher ended with exit code 4; its last lines: up",
+                reason=ReplicaFailed(replica="launcher", how=Exited(exit_code=4, said="up", are_lines=True)),
             ),
         }
 
@@ -274,7 +276,7 @@ async def test_process_when_it_bears_a_dead_ones_id_is_not_taken_for_it(tmp_path
         await ground.until_workers()
         ended = (await ground.cluster.observe()).ended["a"]
         assert isinstance(ended, JobFailed)
-        assert "its shim was killed" in ended.reason
+        assert "its shim was killed" in failure_text(ended.reason)
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.01, 0.015, 0.02, 0.03])
@@ -454,7 +456,7 @@ async def test_job_when_its_record_is_gone_has_no_process_left_before_its_device
         else:
             ended = (await ground.cluster.observe()).ended["a"]
             assert isinstance(ended, JobFailed)
-            assert "expected a folder" in ended.reason
+            assert "expected a folder" in failure_text(ended.reason)
             await ground.until_workers()
         alive = [int(pid) for pid in pids.read_text().split() if is_alive(int(pid))]
         assert len(alive) == (lose is _remove)

@@ -21,6 +21,7 @@ from voda import process_table
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.domain.reasons.failures import Exited, ReplicaFailed
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.process_table import kill_marked, marked_processes
@@ -143,11 +144,16 @@ async def test_boot_when_voda_dies_at_any_step_of_taking_over_is_finished_by_the
                 await _goes_on(ground, _START, (0, 1))
 
 
+BADLY = ReplicaFailed(replica="launcher", how=Exited(exit_code=3))
+
+
 @pytest.mark.parametrize(
     ("code", "end"),
     [
         pytest.param(0, JobCompleted(job_id="a"), id="well"),
-        pytest.param(3, JobFailed(job_id="a", reason="launcher ended with exit code 3"), id="badly"),
+        pytest.param(
+            3, JobFailed(job_id="a", reason=ReplicaFailed(replica="launcher", how=Exited(exit_code=3))), id="badly"
+        ),
     ],
 )
 async def test_end_when_voda_dies_at_any_step_of_dealing_with_it_is_told_by_the_third(

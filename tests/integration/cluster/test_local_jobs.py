@@ -26,7 +26,10 @@ from voda.cluster.local.processes.replica_folder import Exit, ReplicaFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob, StopJob
+from voda.domain.reasons.failures import Exited, PastDeadline, ReplicaFailed
+from voda.domain.reasons.nodes import Said
 from voda.domain.settings import Settings
+from voda.events.text.failures import end_text, failure_text
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
 
 
@@ -212,7 +215,7 @@ async def test_start_when_the_jobs_folder_is_a_file_fails_the_job(ground: Ground
     (ground.folder / "a").write_text("")
     await ground.start(an_mpi_job("a", "true"))
     reason = "its folder cannot be used: a cannot be used: not a directory"
-    await ground.until_told(JobFailed(job_id="a", reason=reason))
+    await ground.until_told(JobFailed(job_id="a", reason=Said(text=reason)))
     assert await ground.workers() == ()
 
 
@@ -229,7 +232,9 @@ async def test_command_when_not_found_fails_the_job_at_once(ground: Ground) -> N
     await ground.start(an_mpi_job("a", "", argv=("no-such-program", "--x")))
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127))
     [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
-    assert failed.reason.startswith("launcher could not run: command no-such-program: not found; its Python was ")
+    assert failure_text(failed.reason).startswith(
+        "launcher could not run: command no-such-program: not found; its Python was "
+    )
 
 
 @pytest.mark.parametrize("code", [126, 127])
@@ -238,7 +243,7 @@ async def test_program_when_it_cannot_run_at_all_is_not_tried_again(ground: Grou
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=code))
     [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
     what = {126: "found, but not executable", 127: "command not found"}[code]
-    assert failed.reason == f"worker-0 ended with exit code {code} ({what})"
+    assert failure_text(failed.reason) == f"worker-0 ended with exit code {code} ({what})"
 
 
 async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Ground) -> None:
@@ -247,7 +252,7 @@ async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Groun
     await ground.until_told(
         JobFailed(
             job_id="a",
-            reason="launcher ended with exit code 3 after 1 restart (backoffLimit); its last lines: try",
+            reason=ReplicaFailed(replica="launcher", how=Exited(exit_code=3, said="try", are_lines=True), restarts=1),
         )
     )
     assert ground.log() == "try\ntry\n"
@@ -276,7 +281,9 @@ async def test_output_when_a_program_is_started_again_has_a_line_between_its_run
     await ground.until_told(
         JobFailed(
             job_id="a",
-            reason="launcher ended with exit code 3 after 1 restart (backoffLimit); its last lines: unended",
+            reason=ReplicaFailed(
+                replica="launcher", how=Exited(exit_code=3, said="unended", are_lines=True), restarts=1
+            ),
         )
     )
     first, between, second = ground.output().splitlines()
@@ -295,7 +302,7 @@ async def test_program_when_it_fails_and_is_started_again_is_told_with_its_last_
     await ground.start(an_mpi_job("a", "echo try; echo no data; exit 3", policy={"backoff_limit": 1}))
     await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
     [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
-    assert (failed.replica, failed.reason) == ("launcher", "ended with exit code 3: no data")
+    assert (failed.replica, end_text(failed.reason)) == ("launcher", "ended with exit code 3: no data")
     assert (failed.next_try, failed.most_tries) == (2, 2)
     assert failed.next_try_at is not None
 
@@ -312,7 +319,7 @@ async def test_worker_when_killed_is_told_with_its_exit_code_and_can_come_back(g
 async def test_job_when_its_deadline_passes_fails(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", FOREVER, policy={"active_deadline_s": 0.3}))
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
-    assert JobFailed(job_id="a", reason="was active for more than 0.3 s (activeDeadlineSeconds)") in ground.told
+    assert JobFailed(job_id="a", reason=PastDeadline(limit_s=0.3)) in ground.told
 
 
 @pytest.fixture
@@ -516,7 +523,7 @@ async def test_job_when_it_fills_its_disk_ends_and_is_told(small_disk: Path) -> 
         fill = "dd if=/dev/zero of=full bs=4096 2>/dev/null; echo lost; exit 5"
         await ground.start(an_mpi_job("a", fill, policy={"backoff_limit": 0}), workers=2)
         await ground.until_told(
-            JobFailed(job_id="a", reason="launcher ended with exit code 5"),
+            JobFailed(job_id="a", reason=ReplicaFailed(replica="launcher", how=Exited(exit_code=5))),
             WorkerExited(job_id="a", workers=(0, 1), cause="failed", exit_code=5),
         )
         with pytest.raises(ClusterUnavailable, match=r"its folder cannot be written: .*No space left"):
@@ -537,7 +544,7 @@ async def test_working_directory_when_it_is_not_there_fails_the_job_with_its_nam
     await ground.start(an_mpi_job("a", "true", working_dir="/no/such/folder"))
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127))
     failed = next(notice for notice in ground.told if isinstance(notice, JobFailed))
-    assert "working directory /no/such/folder: not found" in failed.reason
+    assert "working directory /no/such/folder: not found" in failure_text(failed.reason)
 
 
 def test_shim_that_is_just_starting_when_looked_for_is_left_alone(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from voda.cluster.local.rendezvous import probe_for_users
 from voda.domain.errors import ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.job import JobSpec
 from voda.domain.plan import StartJob
+from voda.events.text.failures import failure_text
 from voda.events.types import JobCompleted, JobFailed
 
 ANN, BOB = "games", "daemon"
@@ -90,7 +91,9 @@ async def printed_by(ground: Ground, script: str, user: str = ANN, **fields: Any
 
 
 def failure(ground: Ground, job_id: str = "a") -> str:
-    return next((n.reason for n in ground.notices() if isinstance(n, JobFailed) and n.job_id == job_id), "")
+    return next(
+        (failure_text(n.reason) for n in ground.notices() if isinstance(n, JobFailed) and n.job_id == job_id), ""
+    )
 
 
 def refused(user: str, script: str) -> str:

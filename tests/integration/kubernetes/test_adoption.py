@@ -16,6 +16,7 @@ from tests.reasons import said
 from voda.domain.cells import CellsSpec, VirtualClusterSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     JobCanceled,
     JobCancelRequested,
@@ -214,7 +215,7 @@ async def test_object_of_an_ended_job_is_not_adopted_again(world: World) -> None
     await world.submit(a_job(world, suspend=True))
     async with a_registry(world) as registry:
         await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
-        await registry.happens(JobFailed(job_id=f"{world.namespace}_digits", reason="gone wrong"))
+        await registry.happens(JobFailed(job_id=f"{world.namespace}_digits", reason=Said(text="gone wrong")))
         for _ in range(3):
             await registry.step()
         assert len(await registry.events("job.submitted")) == 1

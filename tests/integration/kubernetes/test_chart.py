@@ -18,6 +18,7 @@ from tests.service import a_service
 from tools import chart
 from voda.app.kubernetes.options import KubernetesOptions, read_options
 from voda.auth.tokens import Authenticator
+from voda.clock import SystemClock
 from voda.cluster.kubernetes.state.job_annotations import RESUMERS
 from voda.kinds.registry import KINDS
 from voda.log.factory import sqlite_path
@@ -247,7 +248,7 @@ async def test_pod_of_helm_test_when_run_asks_with_the_token_that_the_chart_made
     asks = [sys.executable, *ready["command"][1:], *ready["args"]]
     lists = [str(Path(sys.executable).with_name("voda")), *jobs["args"]]
     token = (tmp_path / "admin.token").read_text()
-    async with a_service(access=Authenticator.mounted(tmp_path)) as service:
+    async with a_service(access=Authenticator.mounted(tmp_path, SystemClock())) as service:
         assert await ended(service.url, token, asks) == (0, "ready\n")
         status, said = await ended(service.url, token, lists)
         assert (status, "no live job" in said) == (0, True)

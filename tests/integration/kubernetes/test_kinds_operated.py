@@ -17,6 +17,7 @@ from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
+from voda.events.text.failures import failure_text
 from voda.events.types import JobCompleted, JobFailed
 from voda.manifests.parse import parse
 
@@ -147,7 +148,7 @@ async def test_v2_job_ends_as_its_launcher_does(world: World) -> None:
     await job.until("Failed")
     end = await job.end()
     assert isinstance(end, JobFailed)
-    assert "ended with exit code 3; it failed more often than backoffLimit allows" in end.reason
+    assert "ended with exit code 3; it failed more often than backoffLimit allows" in failure_text(end.reason)
 
 
 async def test_v2_job_goes_on_without_an_evicted_worker_and_completes(world: World) -> None:
@@ -188,7 +189,9 @@ async def test_v1_job_fails_with_its_launcher(world_v1: World) -> None:
     job = await started(world_v1, MPIJobV1(), mpi(api_version="kubeflow.org/v1"))
     await world_v1.end_launcher("digits", 3)
     await job.until("Failed")
-    assert await job.end() == JobFailed(job_id="digits", reason="digits-launcher ended with exit code 3")
+    end = await job.end()
+    assert isinstance(end, JobFailed)
+    assert failure_text(end.reason) == "digits-launcher ended with exit code 3"
 
 
 async def uids(world: World) -> list[str]:
@@ -216,7 +219,7 @@ async def test_torch_job_that_is_never_restarted_fails_with_its_worker(world: Wo
     await job.until("Failed")
     end = await job.end()
     assert isinstance(end, JobFailed)
-    assert end.reason.startswith("digits-worker-1 ended with exit code 7")
+    assert failure_text(end.reason).startswith("digits-worker-1 ended with exit code 7")
 
 
 async def test_elastic_torch_job_is_done_when_any_worker_is(world: World) -> None:

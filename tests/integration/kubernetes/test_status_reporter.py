@@ -11,6 +11,7 @@ from tests.kube.world import World
 from tests.reasons import worded
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.plan import ExpectedTimes
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     JobCompleted,
     JobFailed,
@@ -118,7 +119,7 @@ async def test_job_tells_its_life_on_its_object(world: World) -> None:
 
 async def test_event_says_what_it_is_about_and_how_grave_it_is(world: World) -> None:
     async with a_told_job(world) as registry:
-        await registry.happens(JobFailed(job_id=job_of(world), reason="exit code 1"))
+        await registry.happens(JobFailed(job_id=job_of(world), reason=Said(text="exit code 1")))
         await world.until_it_is(lambda: has_told(registry, "Failed"))
         events = await world.client.list(client.EVENTS, world.namespace)
         about = (await world.job("digits"))["metadata"]["uid"]
@@ -134,7 +135,7 @@ async def test_new_process_tells_what_the_one_before_had_no_time_for_and_nothing
         await world.until_it_is(lambda: has_told(registry, "Queued"))
     async with a_registry(world, store) as registry:
         # Nobody tells here: this leader dies too soon.
-        await registry.happens(JobFailed(job_id=job_of(world), reason="exit code 1"))
+        await registry.happens(JobFailed(job_id=job_of(world), reason=Said(text="exit code 1")))
     async with a_told_job(world, store) as registry:
         await world.until_it_is(lambda: has_told(registry, "Failed"))
         await world.until_it_is(lambda: shows(registry, "state", "Failed"))

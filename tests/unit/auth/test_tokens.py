@@ -8,7 +8,7 @@ import pytest
 
 from voda.auth.callers import Caller
 from voda.auth.tokens import Authenticator
-from voda.clock import VirtualClock
+from voda.clock import SystemClock, VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 CLOCK = VirtualClock(1_700_000_000.0)
@@ -149,7 +149,7 @@ def mount(volume: Path, files: dict[str, str], *, number: int = 1) -> None:
 def test_replicas_that_mount_the_same_folder_know_the_same_tokens(tmp_path: Path) -> None:
     made = made_elsewhere(tmp_path / "made")
     mount(tmp_path / "volume", made)
-    one, other = (Authenticator.mounted(tmp_path / "volume") for _ in range(2))
+    one, other = (Authenticator.mounted(tmp_path / "volume", SystemClock()) for _ in range(2))
     assert one.identify(other.job_token("a")).job_id == "a"
     assert (one.identify(made["anna"]).user, one.identify(made["admin"]).role) == ("anna", "admin")
     assert {file.name for file in (tmp_path / "volume").iterdir()} == {
@@ -164,7 +164,7 @@ def test_replicas_that_mount_the_same_folder_know_the_same_tokens(tmp_path: Path
 def test_mounted_files_when_replaced_hold_at_once(tmp_path: Path) -> None:
     first, second = made_elsewhere(tmp_path / "first"), made_elsewhere(tmp_path / "second")
     mount(tmp_path / "volume", first)
-    access = Authenticator.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume", SystemClock())
     job = access.job_token("a")
     mount(tmp_path / "volume", second, number=2)
     assert (access.identify(second["anna"]).user, access.identify(second["admin"]).role) == ("anna", "admin")
@@ -183,13 +183,13 @@ def test_mounted_folder_when_a_secret_is_missing_or_guessable_is_refused(
     del made[name]
     mount(tmp_path / "volume", made if content is None else {**made, name: content})
     with pytest.raises(InvalidInput, match=f"{name}: expected at least 32 characters"):
-        Authenticator.mounted(tmp_path / "volume")
+        Authenticator.mounted(tmp_path / "volume", SystemClock())
 
 
 def test_mounted_secret_when_emptied_while_serving_leaves_the_former_one(tmp_path: Path) -> None:
     made = made_elsewhere(tmp_path / "made")
     mount(tmp_path / "volume", made)
-    access = Authenticator.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume", SystemClock())
     mount(tmp_path / "volume", {**made, "secret": ""}, number=2)
     assert access.identify(made["admin"]).role == "admin"
     assert access.identify(access.job_token("a")).job_id == "a"
@@ -199,7 +199,7 @@ def test_mounted_folder_without_tokens_of_users_lets_the_admin_in(tmp_path: Path
     made = made_elsewhere(tmp_path / "made")
     del made["tokens.json"]
     mount(tmp_path / "volume", made)
-    access = Authenticator.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume", SystemClock())
     assert access.identify(made["admin"]).role == "admin"
     with pytest.raises(Unauthorized):
         access.identify(made["anna"])
@@ -207,7 +207,7 @@ def test_mounted_folder_without_tokens_of_users_lets_the_admin_in(tmp_path: Path
 
 def test_mounted_tokens_are_changed_where_they_were_made(tmp_path: Path) -> None:
     mount(tmp_path / "volume", made_elsewhere(tmp_path / "made"))
-    access = Authenticator.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume", SystemClock())
     for change in (lambda: access.add("bob", "user"), lambda: access.remove("anna")):
         with pytest.raises(InvalidInput, match="is mounted"):
             change()

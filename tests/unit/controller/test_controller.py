@@ -17,6 +17,7 @@ from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.job_array import ArrayTask
 from voda.domain.node import PodNeeds
 from voda.domain.plan import Allocation
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Promoted, QueueReason, Waits
 from voda.domain.reasons.requests import NotCompleted
 from voda.domain.state import ClusterState
@@ -295,7 +296,7 @@ async def test_many_jobs_are_canceled_in_few_appends() -> None:
     await stage.add(JobSubmitted(spec=a_spec("a")))
     for number in range(1001):
         await stage.add(JobSubmitted(spec=a_spec(f"b{number}", after=(Dependency(job_id="a"),))))
-    await stage.add(JobFailed(job_id="a", reason="x"))
+    await stage.add(JobFailed(job_id="a", reason=Said(text="x")))
     before = store.appends
     await stage.step_at(1101)
     assert len(await stage.recorded(JobCanceled)) == 1001
@@ -679,7 +680,7 @@ async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_cras
     await stage.step_at(1100)
     await stage.add(WorkerStarted(job_id="a", workers={0: "n1"}))
     await stage.add(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=1))
-    await stage.add(JobFailed(job_id="a", reason="exit code 1"))
+    await stage.add(JobFailed(job_id="a", reason=Said(text="exit code 1")))
     store.crashes_at, store.records_first = crashes_at, records_first
     with pytest.raises(StoreUnavailable):
         await stage.step_at(1200)

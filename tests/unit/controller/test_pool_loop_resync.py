@@ -14,6 +14,7 @@ from tests.waiting import until
 from voda.cluster.port import Observed
 from voda.controller.pool_loop import RESYNC_S
 from voda.domain.errors import ClusterUnavailable
+from voda.domain.reasons.failures import FirstIsDone
 from voda.domain.reasons.requests import ObjectGone
 from voda.domain.state import linear_speedup
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
@@ -92,7 +93,7 @@ def test_job_when_its_former_object_and_then_the_next_one_is_not_seen_once_is_no
     async def play() -> None:
         stage = Stage()
         leading = await stage.lead()
-        await stage.add(JobRegistered(job_id="a", uid="", reason="it had ended by itself"))
+        await stage.add(JobRegistered(job_id="a", uid="", reason=FirstIsDone()))
         await stage.add(JobRegistered(job_id="a", uid="u2", kind="MPIJob"))
         looks = stage.cluster.looks
         await until(lambda: stage.cluster.looks > looks)

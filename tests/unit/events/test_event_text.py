@@ -216,11 +216,13 @@ TOLD: list[tuple[AnyFact, str]] = [
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (
-        ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data"),
+        ProgramFailed(job_id="a", replica="worker-0", reason=Said(text="ended with exit code 1: no data")),
         "worker-0 ended with exit code 1: no data; it will be started again",
     ),
     (
-        ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data", times_inside=2),
+        ProgramFailed(
+            job_id="a", replica="worker-0", reason=Said(text="ended with exit code 1: no data"), times_inside=2
+        ),
         "in worker-0 a process ended with exit code 1: no data, 2 times; the replica goes on",
     ),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
@@ -229,7 +231,7 @@ TOLD: list[tuple[AnyFact, str]] = [
         "2 epochs done on 1 worker, the last in 1.5 s",
     ),
     (JobCompleted(job_id="a"), "completed"),
-    (JobFailed(job_id="a", reason="out of memory"), "failed: out of memory"),
+    (JobFailed(job_id="a", reason=Said(text="out of memory")), "failed: out of memory"),
     (JobCanceled(job_id="a"), "canceled"),
     (
         ActionFailed(job_id="a", action="StartJob", error="no room", attempt=2),

@@ -17,7 +17,7 @@ from voda.domain.reasons.stalls import (
     Unscheduled,
     WorkersStay,
 )
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 
 
 @pytest.mark.parametrize(

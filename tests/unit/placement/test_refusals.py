@@ -9,7 +9,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.domain.state import Estimate, linear_speedup
-from voda.events.node_text import refused_text
+from voda.events.text.nodes import refused_text
 from voda.placement import PLACERS, Placer
 from voda.placement.packed import Packed
 from voda.placement.steady import Steady

@@ -21,7 +21,7 @@ from voda.domain.reasons.stalls import Attaching
 from voda.domain.settings import Settings
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
-from voda.events.node_text import stuck_text
+from voda.events.text.nodes import stuck_text
 from voda.events.types import (
     AnyFact,
     JobBackedOff,

@@ -3,7 +3,8 @@
 from tests.builders import Log, a_spec
 from voda.domain.dependency import Condition, Dependency
 from voda.domain.job_array import ArrayTask
-from voda.events.request_text import cancel_text
+from voda.domain.reasons.nodes import Said
+from voda.events.text.requests import cancel_text
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -62,7 +63,7 @@ def waits_for(live: LiveCluster, job_id: str = "z") -> list[str]:
 
 
 def failed(job_id: str) -> JobFailed:
-    return JobFailed(job_id=job_id, reason="exit code 1")
+    return JobFailed(job_id=job_id, reason=Said(text="exit code 1"))
 
 
 def test_job_waits_until_the_other_has_completed() -> None:

@@ -1,6 +1,7 @@
 """What became of a job, counted by hand."""
 
 from tests.builders import Log, a_spec
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     ExitCause,
     JobCanceled,
@@ -157,7 +158,7 @@ def test_job_that_never_started_has_waited_all_its_life() -> None:
 def test_failed_job_keeps_its_outcome_when_told_to_end_again() -> None:
     log = Log()
     submitted(log)
-    log.add(JobFailed(job_id="a", reason="out of memory"), at=5)
+    log.add(JobFailed(job_id="a", reason=Said(text="out of memory")), at=5)
     completed(log, 9)
     assert (the_job(log).outcome, the_job(log).finished_at) == ("failed", 5)
 

@@ -42,7 +42,7 @@ from voda.events.types import (
 from voda.projections.cluster.live_cluster import LiveCluster
 from voda.projections.history import FinishedJob, History
 from voda.projections.jobs.record import MOST_METRICS, JobRecord
-from voda.projections.jobs.record_text import explanation_text, obstacle_text
+from voda.projections.jobs.record_text import explanation_text, last_failure_text, obstacle_text
 from voda.projections.jobs.registry import EndedJobs, JobRegistry
 from voda.projections.usage import Usage, UsageRow
 from voda.timetravel.job_reports import newest_reports
@@ -180,7 +180,7 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
     log.add(JobSubmitted(spec=a_spec("b")), at=1)
     log.add(JobCancelRequested(job_id="b", reason=Requested(text="not needed")), at=2)
     assert the(log, "b").is_canceling
-    log.add(JobFailed(job_id="a", reason="out of memory"), at=3)
+    log.add(JobFailed(job_id="a", reason=Said(text="out of memory")), at=3)
     log.add(JobCanceled(job_id="b"), at=3)
     assert (the(log, "a").phase, said(the(log, "a").reason)) == (Phase.FAILED, "out of memory")
     record = the(log, "b")
@@ -195,7 +195,7 @@ def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
     log.add(JobStalled(job_id="a"), at=8)
     assert the(log).stall is None
     log.add(JobStalled(job_id="a", reason=Said(text="no image")), at=9)
-    log.add(JobFailed(job_id="a", reason="out of memory"), at=10)
+    log.add(JobFailed(job_id="a", reason=Said(text="out of memory")), at=10)
     log.add(JobStalled(job_id="a", reason=Said(text="no pods")), at=11)
     assert (the(log).stall, explanation_text(the(log))) == (None, "out of memory")
 
@@ -223,7 +223,10 @@ def test_error_of_an_action_holds_up_a_job_until_it_succeeds_or_another_plan_cha
 def test_job_that_has_ended_has_no_next_try() -> None:
     log = a_submitted_job()
     log.add(
-        ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=9.0), at=2
+        ProgramFailed(
+            job_id="a", replica="worker-0", reason=Said(text="ended"), next_try=2, most_tries=7, next_try_at=9.0
+        ),
+        at=2,
     )
     assert (the(log).next_try, the(log).next_try_at) == (2, 9.0)
     log.add(JobCanceled(job_id="a"), at=3)
@@ -457,16 +460,20 @@ def test_latest_metrics_stay_within_the_bounds_of_a_report_those_reported_last_f
 def test_programs_that_fail_are_counted_and_the_last_is_kept() -> None:
     log = a_submitted_job()
     for number in range(3):
-        log.add(ProgramFailed(job_id="a", replica="worker-0", reason=f"ended with exit code {number}"), at=number)
-    assert (the(log).program_failures, the(log).last_failure) == (3, "worker-0 ended with exit code 2")
+        log.add(
+            ProgramFailed(job_id="a", replica="worker-0", reason=Said(text=f"ended with exit code {number}")), at=number
+        )
+    assert (the(log).program_failures, last_failure_text(the(log))) == (3, "worker-0 ended with exit code 2")
 
 
 def test_failures_inside_a_replica_are_counted_and_leave_the_tries_alone() -> None:
     log = a_submitted_job()
-    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7), at=1)
-    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="was killed for memory", times_inside=3), at=2)
+    log.add(ProgramFailed(job_id="a", replica="worker-0", reason=Said(text="ended"), next_try=2, most_tries=7), at=1)
+    log.add(
+        ProgramFailed(job_id="a", replica="worker-0", reason=Said(text="was killed for memory"), times_inside=3), at=2
+    )
     assert (the(log).program_failures, the(log).next_try, the(log).most_tries) == (4, 2, 7)
-    assert the(log).last_failure == "a process of worker-0 was killed for memory"
+    assert last_failure_text(the(log)) == "a process of worker-0 was killed for memory"
 
 
 @pytest.mark.parametrize(
@@ -477,8 +484,8 @@ def test_failures_inside_a_replica_are_counted_and_leave_the_tries_alone() -> No
         ((JobProgressed(job_id="a", epochs_done=1, workers=1),), None),
         ((WorkerStarted(job_id="a", workers={1: "n1"}),), None),
         ((WorkerExited(job_id="a", workers=(0,)),), None),
-        ((JobFailed(job_id="a", reason="oom"),), None),
-        ((ProgramFailed(job_id="a", replica="worker-0", reason="oom"),), 9.0),
+        ((JobFailed(job_id="a", reason=Said(text="oom")),), None),
+        ((ProgramFailed(job_id="a", replica="worker-0", reason=Said(text="oom")),), 9.0),
     ],
 )
 def test_job_is_silent_until_it_prints_reports_or_changes(then: tuple[AnyFact, ...], since: float | None) -> None:
@@ -504,13 +511,13 @@ INDICES = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
 FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(WorkerStarted, job_id=JOBS, workers=st.dictionaries(st.integers(0, 4), NODES, min_size=1)),
     st.builds(WorkerExited, job_id=JOBS, workers=INDICES, cause=CAUSES),
-    st.builds(ProgramFailed, job_id=JOBS, replica=st.just("worker-0"), reason=st.just("oom")),
+    st.builds(ProgramFailed, job_id=JOBS, replica=st.just("worker-0"), reason=st.just(Said(text="oom"))),
     st.builds(JobSilent, job_id=JOBS, since=st.none() | st.floats(0, 60), workers_before=st.integers(0, 8)),
     st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
     st.builds(JobQueueLevelChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),
     st.builds(JobCompleted, job_id=JOBS),
-    st.builds(JobFailed, job_id=JOBS, reason=st.just("oom")),
+    st.builds(JobFailed, job_id=JOBS, reason=st.just(Said(text="oom"))),
     st.builds(JobCanceled, job_id=JOBS),
     st.builds(JobCancelRequested, job_id=JOBS),
     st.builds(JobHaltRequested, job_id=JOBS),

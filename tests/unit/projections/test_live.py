@@ -15,7 +15,7 @@ from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Waits
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings
-from voda.events.node_text import refusal_text
+from voda.events.text.nodes import refusal_text
 from voda.events.types import (
     AnyFact,
     GangJoined,
@@ -172,7 +172,7 @@ def test_replicas_that_were_done_may_all_run_again_where_an_older_voda_says_that
     assert folded(log).state("default").jobs["a"].done == ()
 
 
-@pytest.mark.parametrize("end", [JobCompleted(job_id="a"), JobFailed(job_id="a", reason="out of memory")])
+@pytest.mark.parametrize("end", [JobCompleted(job_id="a"), JobFailed(job_id="a", reason=Said(text="out of memory"))])
 def test_job_when_ended_leaves_the_live_state(end: AnyFact) -> None:
     log = a_running_job()
     log.add(end, at=50)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Log, a_spec
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     JobCanceled,
     JobCompleted,
@@ -42,7 +43,7 @@ def two_users() -> Log:
     log.add(WorkerExited(job_id="a", workers=(0, 1)), at=30)
     log.add(WorkerStarted(job_id="b", workers={0: "n1"}), at=50)
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=60)
-    log.add(JobFailed(job_id="b", reason="no"), at=70)
+    log.add(JobFailed(job_id="b", reason=Said(text="no")), at=70)
     log.add(WorkerExited(job_id="b", workers=(0,)), at=75)
     log.add(JobSubmitted(spec=a_spec("c", user="ada")), at=80)
     log.add(JobCanceled(job_id="c"), at=90)
@@ -128,7 +129,7 @@ def test_usage_when_it_begins_with_a_snapshot_counts_the_jobs_that_are_live_or_h
     later.add(JobCompleted(job_id="a"), at=150)
     later.add(WorkerExited(job_id="a", workers=(0,)), at=150)
     later.add(WorkerStarted(job_id="b", workers={0: "n1"}), at=160)
-    later.add(JobFailed(job_id="b", reason="no"), at=175)
+    later.add(JobFailed(job_id="b", reason=Said(text="no")), at=175)
     later.add(WorkerExited(job_id="b", workers=(0,)), at=175)
     for event in later.events:
         usage.apply(event)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.requests import ObjectGone
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
@@ -62,7 +63,7 @@ def test_relist_when_the_log_is_right_finds_nothing() -> None:
 def test_relist_when_nodes_differ_tells_of_each() -> None:
     state = a_state(nodes=[a_node("gone"), a_node("n1", gpus=2)])
     assert missing_facts(state, showing({})) == (
-        NodeLeft(name="gone", reason="not there any more"),
+        NodeLeft(name="gone", how="unseen"),
         NodeChanged(node=a_node("n1")),
         NodeJoined(node=a_node("n2")),
     )
@@ -122,7 +123,7 @@ def test_relist_when_one_job_has_what_another_left_tells_first_that_it_left() ->
     ("end", "cause"),
     [
         (JobCompleted(job_id="a"), "finished"),
-        (JobFailed(job_id="a", reason="it broke"), "failed"),
+        (JobFailed(job_id="a", reason=Said(text="it broke")), "failed"),
         (JobCanceled(job_id="a"), "stopped"),
     ],
 )

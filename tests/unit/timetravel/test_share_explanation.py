@@ -6,7 +6,7 @@ from tests.unit.planner.sharing.test_stand_ins import a_machine, a_share_job, ru
 from voda.api.presenters.explanations import explanation_of
 from voda.cli.render.explanation import explanation_text
 from voda.cli.render.terminal import console
-from voda.events.cell_text import part_text
+from voda.events.text.cells import part_text
 from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.timetravel.explanation import JobExplanation, explain_live

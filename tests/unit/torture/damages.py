@@ -120,7 +120,7 @@ def _job_never_ends(story: Story) -> None:
 
 
 def _job_ends_twice(story: Story) -> None:
-    story.facts.append(a_fact("job.a", "job.failed", {"job_id": "a", "reason": ""}))
+    story.facts.append(a_fact("job.a", "job.failed", {"job_id": "a"}))
 
 
 def _two_live_jobs_share_a_name(story: Story) -> None:

@@ -4,8 +4,8 @@ import math
 
 from voda.api.presenters.jobs import share_of
 from voda.domain.state import Belief, Estimate
-from voda.events.cell_text import part_text
-from voda.events.reason_text import job_text
+from voda.events.text.cells import part_text
+from voda.events.text.reasons import job_text
 from voda.timetravel.explanation import JobDecision, JobExplanation
 from voda.wire.base import view_of
 from voda.wire.explanations import BeliefView, DecisionView, EndedJobView, EstimateView, ExplanationView, ShortageView

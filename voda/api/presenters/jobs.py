@@ -16,7 +16,7 @@ from voda.domain.job import JobSpec
 from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.jobs.record import JobRecord
-from voda.projections.jobs.record_text import explanation_text
+from voda.projections.jobs.record_text import explanation_text, last_failure_text
 from voda.timetravel.job_reports import RecordedReport
 from voda.wire.base import instant, view_of
 from voda.wire.jobs import (
@@ -56,6 +56,7 @@ def job_of(
         planned_replicas=len(record.planned),
         reason=record.present_reason,
         message=explanation_text(record),
+        last_failure=last_failure_text(record),
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         started_at=job.first_started_at,
         gpu_s=job.attained_service_gpu_s,

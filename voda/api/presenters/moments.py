@@ -15,8 +15,8 @@ from voda.domain.job import Job
 from voda.domain.plan import ExpectedTimes
 from voda.domain.reasons.outcomes import Halted, JobReason
 from voda.domain.state import ClusterState
-from voda.events.reason_text import job_text
-from voda.events.stall_text import sick_gpus_text, stall_text
+from voda.events.text.reasons import job_text
+from voda.events.text.stalls import sick_gpus_text, stall_text
 from voda.projections.cluster.live_cluster import LiveCluster
 from voda.wire.base import instant, view_of
 from voda.wire.jobs import ForecastView
@@ -86,7 +86,13 @@ class Moments:
         job_id = job.spec.job_id
         plan = state.plan
         expected = forecasts.of.get(job_id)
-        made_from = (job, plan.placement.get(job_id), plan.reasons.get(job_id), expected)
+        made_from = (
+            job,
+            plan.placement.get(job_id),
+            plan.guaranteed.get(job_id),
+            plan.reasons.get(job_id),
+            expected,
+        )
         known = self._jobs.get(job_id)
         if known is not None and _is_same(known[0][:-1], made_from[:-1]) and _is_near(known[0][-1], expected):
             return known
@@ -150,6 +156,7 @@ def job_of(job: Job, state: ClusterState, forecasts: Forecasts) -> MomentJobView
         requested_replicas=spec.requested,
         share=share_of(spec),
         planned_replicas=len(planned),
+        guaranteed_replicas=None if state.cells is None else len(state.plan.guaranteed.get(spec.job_id, ())),
         nodes=dict(nodes),
         reason=reason,
         message="; ".join(filter(None, (job_text(reason), _obstacle(job, len(planned))))),

@@ -19,8 +19,8 @@ from voda.domain.plan import Plan
 from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
-from voda.events.reason_text import reason_text
-from voda.events.request_text import requested_text
+from voda.events.text.reasons import reason_text
+from voda.events.text.requests import requested_text
 from voda.manifests.parse import ACCELERATOR
 from voda.policies.toolkit.parameters import parameters_in_force
 from voda.wire.base import view_of

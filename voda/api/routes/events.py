@@ -64,6 +64,18 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         ]
         | None
     ) = None
+    before: (
+        Annotated[
+            int,
+            Meta(
+                description="Position before which to begin, newest first: ask again with the `last_position` of the"
+                " answer. Neither with `after` and `until` nor when watching.",
+                ge=1,
+                le=2**53,
+            ),
+        ]
+        | None
+    ) = None
     job: Annotated[str, Meta(description="Only events about this job, plans that name it included.")] = ""
     type: Annotated[
         list[Annotated[str, Meta(extra_json_schema={"enum": list(TYPES)})]],
@@ -105,16 +117,22 @@ class EventRoutes(Routes):
         query, journal = query_of(request, EventsQuery), self.journal
         has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
         wanted = await _filter(journal, query, caller)
-        if query.watch or SSE in request.headers.get("Accept", ""):
+        is_watched = query.watch or SSE in request.headers.get("Accept", "")
+        if query.before is not None and (is_watched or query.after is not None or query.until is not None):
+            raise InvalidField("before", "before goes back through pages: leave out after, until and watch")
+        if is_watched:
             if query.until is not None:
                 raise InvalidField("until", "until is of pages of the past: leave it out when watching")
             after = await _begin(journal, request, query)
             stream = StreamedResponse(request, self.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
             watch = EventStream(journal.store, self._hub, stream, wanted, has_manifest, self.limits.heartbeat_s)
             return await stream.run(lambda: watch.run(after))
-        page = await event_feed.page(
-            journal.store, wanted, after=query.after or 0, limit=query.limit, until=query.until
-        )
+        if query.before is not None:
+            page = await event_feed.page_before(journal.store, wanted, before=query.before, limit=query.limit)
+        else:
+            page = await event_feed.page(
+                journal.store, wanted, after=query.after or 0, limit=query.limit, until=query.until
+            )
         refuse_future_position(query.after or 0, page.end)
         items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
         return json_response(EventList(items=items, last_position=page.last_position, end=page.end))

@@ -34,7 +34,7 @@ from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.projections.jobs.record import JobRecord
-from voda.projections.jobs.record_text import obstacle_text
+from voda.projections.jobs.record_text import last_failure_text, obstacle_text
 from voda.projections.live import Live
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
@@ -273,7 +273,7 @@ def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> Job
         obstacle=obstacle_text(record),
         retry_at=record.retry_at,
         program_failures=record.program_failures,
-        last_failure=record.last_failure,
+        last_failure=last_failure_text(record),
         next_try=record.next_try,
         most_tries=record.most_tries,
         next_try_at=record.next_try_at,

@@ -21,6 +21,8 @@ from voda.application.lookup import pool_names
 from voda.auth.callers import Caller, CallerView
 from voda.domain.errors import TransientError, VodaError
 from voda.metrics import Telemetry
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
@@ -63,7 +65,14 @@ class ServiceRoutes(Routes):
     async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get the version, the pools, and how far the log is read."""
         names, position = tuple(pool_names(self.pools, self.journal.view)), self.journal.view.position
-        page = ServiceView(version=__version__, pools=names, position=position, gpu_resource=self.gpu_resource)
+        page = ServiceView(
+            version=__version__,
+            pools=names,
+            position=position,
+            policies=tuple(POLICIES),
+            placers=tuple(PLACERS),
+            gpu_resource=self.gpu_resource,
+        )
         return json_response(page)
 
     @Operation("GET", "/api/v1/whoami", roles=READERS | {"job"}, answers=[Response(of=CallerView)])

@@ -365,7 +365,7 @@ def _access(options: KubernetesOptions, context: ReplicaContext, clock: SystemCl
     if not context.has_tokens:
         return Authenticator.none()
     folder = options.access.folder
-    return Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(options.home), clock)
+    return Authenticator.mounted(Path(folder), clock) if folder else Authenticator.open(Path(options.home), clock)
 
 
 def log_event(event: Event) -> None:

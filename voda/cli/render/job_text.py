@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from voda.domain.gpus import GpuRequest
 from voda.domain.job import MetricValue, Phase
-from voda.events.cell_text import request_text
+from voda.events.text.cells import request_text
 from voda.text import counted, short, since, time_of_day, until
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import ENDED, JobView

@@ -16,7 +16,7 @@ from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.events.request_text import requested_text
+from voda.events.text.requests import requested_text
 from voda.text import counted, number, short, since
 from voda.wire.jobs import ArrayView, JobView
 from voda.wire.pools import NodeView, PoolView

@@ -15,7 +15,7 @@ from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.tables import Column, foreign_gpus, shared_gpus, table
 from voda.cli.render.terminal import plain
-from voda.events.reason_text import job_text
+from voda.events.text.reasons import job_text
 from voda.events.types import PlanAdopted
 from voda.text import clock, counted
 from voda.wire.events import EventView

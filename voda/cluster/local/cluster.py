@@ -30,6 +30,7 @@ from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob, places
+from voda.domain.reasons.nodes import Said
 from voda.events.types import JobCompleted, JobFailed, Observation
 from voda.untrusted_files import UnsafeFile
 
@@ -183,13 +184,15 @@ class LocalCluster:
         return job
 
     def _add_new(
-        self, job_id: str, left: Sequence[MarkedProcess], account: Account | None = None, *, reason: str = ""
+        self, job_id: str, left: Sequence[MarkedProcess], account: Account | None = None, *, problem: str = ""
     ) -> LocalJob:
-        """Add a job without a record, failed for a reason or about to start. What is left of its processes, as its
+        """Add a job without a record, failed by a problem or about to start. What is left of its processes, as its
         record is gone, is killed, and holds its devices until then.
         """
         folder, record = self._folder(job_id, account), LocalJobRecord(job_id=job_id, pool=self._config.node.pool)
-        record.boot_id, record.reason, record.ended = self._context.boot_id, reason, "failed" if reason else ""
+        record.boot_id = self._context.boot_id
+        if problem:
+            record.reason, record.ended = Said(text=problem), "failed"
         record.devices = claim_of_left(self._context, left)
         job = self._add(record, account)
         if record.devices:
@@ -232,14 +235,14 @@ class LocalCluster:
         _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
         self._fail(job_id, reason, left)
 
-    def _fail(self, job_id: str, reason: str, left: Sequence[MarkedProcess] = ()) -> None:
+    def _fail(self, job_id: str, problem: str, left: Sequence[MarkedProcess] = ()) -> None:
         """End a job that cannot be run, whether or not there is anything of it here."""
         if (job := self.jobs.get(job_id)) is not None:
             if not job.record.ended:
-                job.fail(reason)
+                job.fail(Said(text=problem))
             return
-        self._context.tell(JobFailed(job_id=job_id, reason=reason))
-        self._add_new(job_id, left, reason=reason)
+        self._context.tell(JobFailed(job_id=job_id, reason=Said(text=problem)))
+        self._add_new(job_id, left, problem=problem)
 
     async def _account(self, job_id: str) -> Account | None:
         """Find the account that a job runs with.
@@ -331,7 +334,7 @@ def _take_over(job: LocalJob) -> None:
         folder = job.state.folder
         job.state.context.in_thread(folder.find_processes, lambda found: folder.kill(found or ()), within_s=FIND_S)
         if not job.record.ended:
-            job.fail(f"its folder cannot be used: {error}")
+            job.fail(Said(text=f"its folder cannot be used: {error}"))
     except OSError as error:
         _log.warning("job_id=%s cannot be taken over: %s; tried again in %g s", job.record.job_id, error, TRY_AGAIN_S)
         job.state.later(TRY_AGAIN_S, lambda: _take_over(job))

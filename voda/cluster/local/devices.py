@@ -20,7 +20,7 @@ from msgspec import Struct
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
-from voda.events.cell_text import request_text
+from voda.events.text.cells import request_text
 from voda.process_table import command_name, user_of
 from voda.sharing import OpenGpus
 

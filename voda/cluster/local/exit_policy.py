@@ -5,23 +5,26 @@ that others told to end did not fail; agents that meet fail together, as a launc
 """
 
 from collections.abc import Collection
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.cluster.local.command import index_of
 from voda.cluster.local.folder import LocalJobRecord
 from voda.cluster.local.processes.replica_folder import Exit
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
+from voda.domain.reasons.failures import Exited, HowEnded, KilledForMemory, NotRun, ReplicaFailed, ToldToEnd
 from voda.programs.last_words import LastWords, lacks_module
 from voda.programs.launchers import CANNOT_RUN
-from voda.text import memory_size
 
 FORGIVEN_S: Final = 10.0
 """A launcher that ends so soon after a worker was killed under it did not fail by itself."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 _LEAST_RETRYABLE: Final = 128
+_LAST_LINES: Final = 5
+"""Shown of a job that has failed."""
 
 
 class ExitDecision(Struct, frozen=True, kw_only=True):
@@ -29,15 +32,16 @@ class ExitDecision(Struct, frozen=True, kw_only=True):
 
     outcome: Literal["ignored", "completed", "failed", "restart", "evicted", "done"]
     """done: this replica has done its work, and the job waits for others; evicted: a restart without a failure."""
-    reason: str = ""
-    """Of a failure."""
+    failure: ReplicaFailed | None = None
     worker: int | None = None
     """Of the replica, where it is done or restarted; None: all workers, as a launcher or agents that meet begin anew.
     """
 
 
-def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: Exit, *, now: float) -> ExitDecision:
-    """Return what follows from the end of a replica; the record is as it was before."""
+def decide_exit(  # noqa: PLR0913 - what ended, and how
+    run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: Exit, *, now: float, said: LastWords | None = None
+) -> ExitDecision:
+    """Return what follows from the end of a replica, which may have said something; the record is as it was before."""
     index = index_of(run_spec, record, replica)
     if record.ended or record.state != "running" or (index is None and replica != LAUNCHER) or index in record.leaving:
         return ExitDecision(outcome="ignored")
@@ -49,14 +53,14 @@ def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: 
         return ExitDecision(outcome="ignored")
     restarted = None if run_spec.is_gang else index
     if ended.was_told and not run_spec.policy.is_restartable:
-        why = "was told to end, not by voda, and its job is not restartable"
-        return ExitDecision(outcome="failed", reason=f"{replica} {why}")
+        return ExitDecision(outcome="failed", failure=ReplicaFailed(replica=replica, how=ToldToEnd()))
     if ended.was_told:
         # Not by voda: a machine that shuts down tells its processes to end. Even one that ends well is not done.
         return ExitDecision(outcome="evicted", worker=restarted)
-    if (reason := _failure(run_spec, replica, ended, record.failures)) is not None:
-        return ExitDecision(outcome="failed", reason=reason)
     if not ended.is_success:
+        how = end_of(ended, said or LastWords(), lines=_LAST_LINES)
+        if (failure := _final(run_spec, ReplicaFailed(replica=replica, how=how), ended, record.failures)) is not None:
+            return ExitDecision(outcome="failed", failure=failure)
         return ExitDecision(outcome="restart", worker=restarted)
     if _completes_job(run_spec, replica, unfinished_replicas(run_spec, record, replica)):
         return ExitDecision(outcome="completed")
@@ -109,27 +113,24 @@ def is_lasting(ended: Exit, said: LastWords) -> bool:
     return ended.exit_code == 1 and ended.memory_limit_bytes is None and lacks_module(said)
 
 
-def describe_exit(ended: Exit) -> str:
-    """Say how a program ended, to follow its replica's name."""
+def end_of(ended: Exit, said: LastWords, *, lines: int = 1, letters: int | None = None) -> HowEnded:
+    """Return how a program ended, with at most so many lines and letters of what it printed last."""
+    text = said.text(lines)[:letters]
+    if text == f"voda: {ended.problem}":
+        # What kept the program from running is printed too.
+        text = ""
+    words: dict[str, Any] = {
+        "said": text,
+        "are_lines": bool(text) and lines > 1 and not said.exception,
+        "hint": said.hint,
+    }
     if ended.problem:
-        return f"could not run: {ended.problem}"
+        return NotRun(problem=ended.problem, **words)
     if (limit := ended.memory_limit_bytes) is not None:
-        return f"was killed for memory{f': its limit is {memory_size(limit)}' if limit else ''}"
+        return KilledForMemory(limit_bytes=limit, **words)
     if (rank := ended.rank_code) is not None:
         ended = Exit(run=ended.run, code=rank) if rank >= 0 else Exit(run=ended.run, code=-1, signal=-rank)
-    if ended.signal:
-        return f"was killed by signal {ended.signal} (exit code {ended.exit_code})"
-    meaning = f" ({CANNOT_RUN[ended.code]})" if ended.code in CANNOT_RUN else ""
-    return f"ended with exit code {ended.code}{meaning}"
-
-
-def describe_last(ended: Exit, said: LastWords, *, lines: int) -> str:
-    """Say what a program said last, and what helps, to follow how it ended; empty where that says it already."""
-    text, hint = said.text(lines), f"; {said.hint}" if said.hint else ""
-    # What kept the program from running is printed too.
-    if not text or text == f"voda: {ended.problem}":
-        return hint
-    return f": {text}{hint}" if said.exception or lines == 1 else f"; its last lines: {text}{hint}"
+    return Exited(exit_code=ended.exit_code, signal=ended.signal, **words)
 
 
 def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str]) -> bool:
@@ -138,19 +139,11 @@ def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str])
     return run_spec.kind == "mpi" or run_spec.elastic is not None or not unfinished
 
 
-def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str | None:
-    """Return why the job fails with this end; None where it does not."""
-    if ended.is_success:
-        return None
-    what = f"{replica} {describe_exit(ended)}"
+def _final(run_spec: RunSpec, failed: ReplicaFailed, ended: Exit, failures: int) -> ReplicaFailed | None:
+    """Return why the job fails with this failure; None where it does not."""
     if ended.exit_code in CANNOT_RUN:
-        return what
-    policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
-    if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
-        return f"{what}; its restartPolicy ExitCode takes that as permanent"
-    if policy == "Never":
-        return f"{what}; its restartPolicy is Never"
-    if failures >= run_spec.policy.backoff_limit:
-        restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""
-        return what + restarts
-    return None
+        return failed
+    policy = run_spec.policy.restart_policy.get(run_spec.role_of(failed.replica), "OnFailure")
+    if policy == "Never" or (policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE):
+        return replace(failed, policy=policy)
+    return replace(failed, restarts=failures) if failures >= run_spec.policy.backoff_limit else None

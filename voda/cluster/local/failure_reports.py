@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from voda.cluster.local.command import path_of
 from voda.cluster.local.context import JobState
-from voda.cluster.local.exit_policy import describe_exit, describe_last, is_lasting
+from voda.cluster.local.exit_policy import end_of, is_lasting
 from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.replica_folder import Exit
+from voda.domain.reasons.failures import JobFailure, ReplicaFailed
 from voda.events.types import ProgramFailed
 from voda.programs.last_words import LastWords
 
@@ -19,7 +20,7 @@ _LAST_LINE: Final = 300
 """Characters of it, in the log of events."""
 
 
-def report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[str, int | None], None]) -> None:
+def report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[JobFailure, int | None], None]) -> None:
     """Tell users how a program failed that is started again and when, and what it printed last; or let its job fail."""
     record, run_spec = state.record, state.run_spec()
     most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
@@ -27,16 +28,15 @@ def report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[s
 
     def read(found: LastWords | None) -> None:
         said = found or LastWords()
-        how = describe_exit(replace(ended, rank_code=said.exit_code))
-        last = describe_last(ended, said, lines=1)
+        how = end_of(replace(ended, rank_code=said.exit_code), said, letters=_LAST_LINE)
         if is_lasting(ended, said) and record.state != "stopping" and not record.ended:
-            fail(f"{name} {how}{last}", ended.exit_code)
+            fail(ReplicaFailed(replica=name, how=how), ended.exit_code)
             return
         state.context.tell(
             ProgramFailed(
                 job_id=record.job_id,
                 replica=name,
-                reason=how + last[:_LAST_LINE],
+                reason=how,
                 next_try=tries,
                 most_tries=most,
                 next_try_at=due_at,

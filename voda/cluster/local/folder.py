@@ -30,6 +30,7 @@ from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill
 from voda.cluster.local.processes.replica_folder import REPLICAS, UNREADABLE, ReplicaFolder, read_record
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
+from voda.domain.reasons.failures import JobFailure
 from voda.events.types import ExitCause
 from voda.process_table import REPLICA_MARK, marked_processes
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
@@ -83,7 +84,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     resumed_at: float = 0.0
     """Instant of the last start from a halt; the deadline counts from here."""
     ended: Literal["", "completed", "failed"] = ""
-    reason: str = ""
+    reason: JobFailure | None = None
     succeeded_at: float = 0.0
     """Instant at which the first replica of a completed job ended; the others may end by themselves for a while."""
     boot_id: str = ""

@@ -18,8 +18,7 @@ from voda.cluster.local.device_holders import DeviceHolders
 from voda.cluster.local.exit_policy import (
     deadline_at,
     decide_exit,
-    describe_exit,
-    describe_last,
+    end_of,
     has_done_its_work,
     put_off_restart,
     restart_in_s,
@@ -32,6 +31,9 @@ from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.processes.replica_folder import Exit
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
+from voda.domain.reasons.failures import JobFailure, PastDeadline
+from voda.domain.reasons.nodes import Said
+from voda.events.text.failures import end_text
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 from voda.programs.last_words import LastWords
 from voda.untrusted_files import UnsafeFile
@@ -44,8 +46,6 @@ _PERMANENT: Final = frozenset(
 """What the kernel says of a limit or a process that it will refuse at the next try too."""
 _KILL_SHIMS_S: Final = 4.0
 """A shim that has not killed its program by then may be stopped itself, where it runs as the same user."""
-_LAST_LINES: Final = 5
-"""Shown of a job that has failed."""
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +94,7 @@ class LocalJob:
             try:
                 self._claims.take(run_spec, new, planned, start)
             except UnsafeFile as error:
-                self.fail(f"its folder cannot be used: {error}")
+                self.fail(Said(text=f"its folder cannot be used: {error}"))
                 return
             self._context.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._context.node)))
             self._check_deadline()
@@ -200,10 +200,11 @@ class LocalJob:
             self._settle()
         except UnsafeFile as error:
             if not self.record.ended:
-                self.fail(f"its folder cannot be used: {error}")
+                self.fail(Said(text=f"its folder cannot be used: {error}"))
         except OSError as error:
             if error.errno in _PERMANENT and self.record.state == "running" and not self.record.ended:
-                self.fail(f"this machine refuses what it asks for: {error.filename or 'a process'}: {error.strerror}")
+                what = f"{error.filename or 'a process'}: {error.strerror}"
+                self.fail(Said(text=f"this machine refuses what it asks for: {what}"))
                 return
             _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
             self.state.later(TRY_AGAIN_S, self.settle)
@@ -242,7 +243,7 @@ class LocalJob:
         for name in names:
             # An exit that is learned of on the way may end the job.
             if not record.ended and (problem := self.replicas.start(name, run_spec)):
-                self.fail(problem)
+                self.fail(Said(text=problem))
 
     def _rest(self) -> None:
         record = self.record
@@ -271,7 +272,7 @@ class LocalJob:
             record.judged[name] = ended.run
             self.state.save()
             return
-        decision = decide_exit(run_spec, record, name, ended, now=self._context.now())
+        decision = decide_exit(run_spec, record, name, ended, now=self._context.now(), said=said)
         if decision.outcome == "failed" and said is None:
             self._read_last_lines(name, ended)
             return
@@ -280,8 +281,8 @@ class LocalJob:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                last = describe_last(ended, said or LastWords(), lines=_LAST_LINES)
-                self.fail(decision.reason + last, ended.exit_code)
+                assert decision.failure is not None, "a job fails for a reason"
+                self.fail(decision.failure, ended.exit_code)
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
             case "evicted":
@@ -319,7 +320,7 @@ class LocalJob:
             self.state.save()
         if cause == "failed":
             report_failure(self.state, name, ended, fail=self.fail)
-        what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
+        what = end_text(end_of(ended, LastWords())) if cause == "failed" else "was told to end, not by voda"
         _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
     def _complete(self, unfinished: Collection[str] = ()) -> None:
@@ -334,7 +335,7 @@ class LocalJob:
         else:
             self._terminate_all()
 
-    def fail(self, reason: str, exit_code: int | None = None) -> None:
+    def fail(self, reason: JobFailure, exit_code: int | None = None) -> None:
         """End the job, which has not ended yet, as failed."""
         record = self.record
         record.ended, record.reason = "failed", reason
@@ -357,7 +358,7 @@ class LocalJob:
         if (left_s := due_at - self._context.now()) > 0:
             self._deadline.set(left_s)
         else:
-            self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
+            self.fail(PastDeadline(limit_s=run_spec.policy.active_deadline_s or 0.0))
 
 
 def _kill_processes(state: JobState) -> None:

@@ -3,6 +3,6 @@
 `base`, then the causes: `nodes`, `policies`, `holds`, `cells`; `outcomes` has the reason of a plan, with its causes.
 
 Rules: a record holds the figures that a decision was made with, and no words but those of others (`Said`).
-`voda/events/reason_text.py` alone makes a sentence of it, and no code reads one. What is rounded is rounded as it is
+`voda/events/text/reasons.py` alone makes a sentence of it, and no code reads one. What is rounded is rounded as it is
 said.
 """

@@ -17,6 +17,7 @@ from voda.domain.reasons.cells import (
     QuotaCause,
     TakenBack,
 )
+from voda.domain.reasons.failures import JobFailure
 from voda.domain.reasons.holds import After, ArrayBound, BegunOnce, FixedBound, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.nodes import Drained, ForLauncher, LacksRoom, NeedsNoGpu, NoneFree, RoomInVain
 from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause, UserTurns
@@ -145,7 +146,7 @@ class Canceled(ReasonPart, frozen=True, kw_only=True):
 class Failed(ReasonPart, frozen=True, kw_only=True):
     """It has failed for good."""
 
-    text: str
+    why: JobFailure
 
 
 JobReason = Reason | Canceling | Canceled | Failed

@@ -7,10 +7,10 @@ and written again only behind the message for which it was planned, so it is nev
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from msgspec import msgpack
 
+from voda.concurrency import within
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.events.envelope import Sealed
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_copy, plan_group
@@ -63,9 +63,7 @@ class MarksWriter:
                     await self._store(log.closed[0])
                     log.closed.popleft()
                 # At close at once: no later call would write the last end.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_NOTE_S):
-                        await self._closing.wait()
+                await within(_NOTE_S, self._closing.wait())
         except Exception as error:  # the log is complete without them, but slower to open, and a cut may go unnoticed
             _log.warning("records beside the log not written place=%s reason=%s", log.place, error)
 

@@ -5,9 +5,9 @@ Rule: a nudge only shortens the wait for the next poll.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
+from voda.concurrency import within
 from voda.domain.lease import Lease
 
 POLL_S: Final = 0.5
@@ -19,6 +19,4 @@ async def poll(read: Callable[[], Awaitable[Lease | None]], nudge: asyncio.Event
     while True:
         nudge.clear()
         yield await read()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S):
-                await nudge.wait()
+        await within(POLL_S, nudge.wait())

@@ -16,6 +16,8 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
+from voda.domain.reasons.failures import JobFailure, NoNamespace
+from voda.domain.reasons.nodes import Said
 from voda.events.types import AnyFact, JobFailed, JobRegistered
 from voda.kubernetes_client.errors import Conflict, Rejected
 from voda.kubernetes_client.paths import api_path
@@ -51,7 +53,7 @@ class Creation:
             kind = self.objects.kind_of(job.spec)
             body = kind.new_object(job.spec, self.values.tolerated_taints, self.values.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
-            await self._fail(job_id, str(error))
+            await self._fail(job_id, Said(text=str(error)))
             return
         path = kind.path(job.spec.namespace)
         try:
@@ -61,12 +63,11 @@ class Creation:
         except Rejected as error:
             if not await self._lacks_namespace(error, job.spec):
                 raise
-            namespace = job.spec.namespace
-            await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
+            await self._fail(job_id, NoNamespace(namespace=job.spec.namespace))
         else:
             if not made.is_suspended:
                 await self.objects.api.delete(kind.path(job.spec.namespace, made.metadata.name), uid=made.metadata.uid)
-                await self._fail(job_id, too_old(kind))
+                await self._fail(job_id, Said(text=too_old(kind)))
                 return
             await self.register(kind, made, job.spec)
 
@@ -113,8 +114,10 @@ class Creation:
         else:
             await self._fail(
                 spec.job_id,
-                f"namespace {spec.namespace} has a {kind.name} named {meta.name} already, which is not the job's:"
-                " delete it, or submit the job under another name",
+                Said(
+                    text=f"namespace {spec.namespace} has a {kind.name} named {meta.name} already, which is not the"
+                    " job's: delete it, or submit the job under another name"
+                ),
             )
 
     def _is_own(self, found: JobObject, job_id: str) -> bool:
@@ -142,7 +145,7 @@ class Creation:
             and await self.objects.api.get(api_path("v1", "namespaces", name=spec.namespace), dict) is None
         )
 
-    async def _fail(self, job_id: str, reason: str) -> None:
+    async def _fail(self, job_id: str, reason: JobFailure) -> None:
         if self.missing(job_id) is not None:
             # The same event again, if the answer was lost or another leader was as fast: it ends once.
             await self._record(JobFailed(job_id=job_id, reason=reason), f"unmade-{job_id}")

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -25,7 +24,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
-from voda.concurrency import for_each, log_unexpected
+from voda.concurrency import for_each, log_unexpected, within
 from voda.domain.errors import (
     ActionRefused,
     Fenced,
@@ -178,9 +177,7 @@ class Registrar:
             wait_s = await self.step() - self._journal.clock.now()
         except (TransientError, StoreNotWritable) as error:
             _log.warning("registrar waits reason=%s", error)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wait_s)):
-                await self._wake.wait()
+        await within(max(0.0, wait_s), self._wake.wait())
 
     async def step(self) -> float:
         """Do what can be done now, and return when to look again if nothing happens."""

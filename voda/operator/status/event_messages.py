@@ -14,10 +14,11 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import action_failed_text, backed_off_text, job_change_text, sick_gpu_text
-from voda.events.node_text import refusal_text
-from voda.events.reason_text import unsized_text
-from voda.events.request_text import cancel_request_text, requested_text
-from voda.events.stall_text import stall_text
+from voda.events.text.failures import failure_text, void_text
+from voda.events.text.nodes import refusal_text
+from voda.events.text.reasons import unsized_text
+from voda.events.text.requests import cancel_request_text, requested_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import (
     ActionFailed,
     JobBackedOff,
@@ -107,7 +108,7 @@ class EventMessages:
             case JobCompleted(job_id=job_id):
                 yield self._ended(job_id, "Completed", "completed")
             case JobFailed(job_id=job_id, reason=reason):
-                yield self._ended(job_id, "Failed", f"failed{_because(reason)}")
+                yield self._ended(job_id, "Failed", f"failed{_because(failure_text(reason))}")
             case JobCanceled(job_id=job_id):
                 yield self._ended(job_id, "Canceled", "canceled")
             case _:
@@ -117,7 +118,7 @@ class EventMessages:
         record = self._record(fact.job_id)
         if record is None or not fact.uid:
             # Events are about an object that is there.
-            self._replaced[fact.job_id] = fact.reason
+            self._replaced[fact.job_id] = void_text(fact.reason)
             return
         why = self._replaced.pop(fact.job_id, "")
         if record.job.first_started_at is not None:

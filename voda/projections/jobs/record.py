@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, MetricValue, Phase
+from voda.domain.reasons.failures import ReplicaFailed
 from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import StallReason
@@ -122,8 +123,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """What it waits for and no plan can give; empty once it waits no more or has ended."""
     program_failures: int = 0
     """Times that the program of a replica failed, and was started again."""
-    last_failure: str = ""
-    """The last of them: `worker-0 ended with exit code 1: no data`."""
+    last_failure: ReplicaFailed | None = None
+    """The last of them."""
+    was_inside: bool = False
+    """Whether that was one of its processes, and the replica went on."""
     next_try: int = 0
     """Number of the try that follows it, or is under way; 0: it never failed, or that is not known."""
     most_tries: int = 0
@@ -190,7 +193,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.stall = fact.reason
         if isinstance(fact, facts.ProgramFailed):
             self.program_failures += fact.times_inside or 1
-            self.last_failure = f"{'a process of ' if fact.times_inside else ''}{fact.replica} {fact.reason}"
+            self.last_failure = ReplicaFailed(replica=fact.replica, how=fact.reason)
+            self.was_inside = bool(fact.times_inside)
             if fact.times_inside:
                 return True
             self.next_try, self.most_tries, self.next_try_at = fact.next_try, fact.most_tries, fact.next_try_at
@@ -269,7 +273,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.next_try, self.next_try_at, self.silent_since = 0, None, None
         self.reason = Canceled(why=self.cancel_reason) if self.cancel_reason is not None else None
         if not isinstance(fact, facts.JobCanceled):
-            self.reason = Failed(text=fact.reason) if isinstance(fact, facts.JobFailed) and fact.reason else None
+            self.reason = Failed(why=fact.reason) if isinstance(fact, facts.JobFailed) and fact.reason else None
 
     def _forget_error(self) -> None:
         self.last_error, self.action_retry_at = "", None

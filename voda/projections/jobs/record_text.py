@@ -1,7 +1,8 @@
 """How a job stands, as English sentences. Pure."""
 
-from voda.events.reason_text import job_text
-from voda.events.stall_text import sick_gpus_text, stall_text
+from voda.events.text.failures import failure_text
+from voda.events.text.reasons import job_text
+from voda.events.text.stalls import sick_gpus_text, stall_text
 from voda.projections.jobs.record import JobRecord
 
 
@@ -16,3 +17,8 @@ def obstacle_text(record: JobRecord) -> str:
     if record.awaits_actions:
         return record.last_error
     return stall_text(record.stall) or (sick_gpus_text(record.job) if record.is_live else "")
+
+
+def last_failure_text(record: JobRecord) -> str:
+    """Return how the program of a job failed the last time: `worker-0 ended with exit code 1: no data`."""
+    return f"{'a process of ' if record.was_inside else ''}{failure_text(record.last_failure)}"

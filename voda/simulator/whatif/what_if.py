@@ -5,7 +5,7 @@ the changes of nodes come from it. Failures of single workers do not: those work
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from msgspec import Struct
@@ -121,6 +121,14 @@ async def _what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulat
     return await Simulation(workload, SimulationOptions(), initial=initial).run()
 
 
+class SimulatedInstead(Struct, frozen=True, kw_only=True):
+    """What another policy came to."""
+
+    comparison: WhatIfComparison
+    store: EventStore
+    """The log of its run."""
+
+
 async def compare_with(
     store: EventStore, position: int, choice: AlternativePolicy, *, pool: str | None = None
 ) -> WhatIfComparison:
@@ -129,9 +137,28 @@ async def compare_with(
     Raises:
         InvalidInput: unknown policy or placer; the pool is not in the log, or there are several and none is named.
     """
+    return (await simulate_instead(store, position, choice, pool=pool)).comparison
+
+
+async def simulate_instead(
+    store: EventStore,
+    position: int,
+    choice: AlternativePolicy,
+    *,
+    pool: str | None = None,
+    said: Callable[[float, str], None] = lambda _part, _step: None,
+) -> SimulatedInstead:
+    """Return the comparison of `compare_with` and the run of the other policy.
+
+    `said` is told what share of the work is done, and what comes next; raises what `compare_with` raises.
+    """
+    said(0.0, "reading the log")
     recording = await _read_recording(store, position, pool)
+    said(0.2, "simulating the recorded policy again")
     resimulated = await _what_if(recording, AlternativePolicy())
+    said(0.55, "simulating the other policy")
     other = await _what_if(recording, choice)
+    said(0.9, "comparing")
     recorded = await _fold(store)
     end, before = LiveCluster(), History()
     folded = await _fold(other.store, end)
@@ -145,7 +172,8 @@ async def compare_with(
         ended={job.job_id for job in before.finished},
         submitted={*recorded.history.live, *(job.job_id for job in recorded.history.finished)},
     )
-    return compare_runs(cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=folded)
+    compared = compare_runs(cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=folded)
+    return SimulatedInstead(comparison=compared, store=other.store)
 
 
 async def _fold(store: EventStore, *others: Foldable) -> FoldedRun:

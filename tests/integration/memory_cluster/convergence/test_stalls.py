@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.reasons.stalls import LacksPods, LostNode, NotStarted, StallReason
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import JobStalled
 
 NOW = 1_000_000.0

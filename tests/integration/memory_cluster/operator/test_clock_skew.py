@@ -12,7 +12,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.virtual_time import virtually
 from voda.events.envelope import Event
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.events.types import JobCompleted, JobStalled
 
 GRACE_S = 40

@@ -21,6 +21,7 @@ from tests.kube.operators.pytorch import PyTorchOperator
 from tests.kube.upheaval import Upheaval
 from tests.virtual_time import virtually
 from voda.app.kubernetes.service import log_event
+from voda.domain.reasons.nodes import Said
 from voda.events.types import JobFailed, JobProgressed, WorkerRefused
 
 EVENTS = 60
@@ -84,6 +85,9 @@ def test_jobs_that_claim_gpus_share_nodes_of_a_cluster_in_memory_and_none_is_ref
 def test_event_is_a_line_with_position_and_job(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     log = Log()
-    for fact in (JobProgressed(job_id="a", epochs_done=1.0, workers=1), JobFailed(job_id="a", reason="out of\nmemory")):
+    for fact in (
+        JobProgressed(job_id="a", epochs_done=1.0, workers=1),
+        JobFailed(job_id="a", reason=Said(text="out of\nmemory")),
+    ):
         log_event(log.add(fact, at=1.0))
     assert caplog.messages == ["job.failed position=2 about=a: failed: out of memory"]

@@ -31,7 +31,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claimed_amounts import asked_of_gpus
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuRequest
-from voda.events.pod_text import pod_text
+from voda.events.text.pods import pod_text
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.api import Api
 from voda.operator.sharing.claims import claimants, round

@@ -20,7 +20,7 @@ from voda.domain.errors import VersionConflict
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.reasons.pods import PodGone
 from voda.domain.shares import PodShares
-from voda.events.pod_text import pod_text
+from voda.events.text.pods import pod_text
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log import append_plan
 from voda.operator import extender as extender_module

@@ -4,10 +4,16 @@ from datetime import UTC, datetime
 
 from tests.builders import Log
 from voda.cli.render.awaited_starts import AwaitedStarts
+from voda.domain.reasons.nodes import Said
 from voda.events.types import AnyFact, ProgramFailed, WorkerStarted
 
 FAILED = ProgramFailed(
-    job_id="a", replica="worker-0", reason="ended with exit code 3", next_try=2, most_tries=7, next_try_at=20.0
+    job_id="a",
+    replica="worker-0",
+    reason=Said(text="ended with exit code 3"),
+    next_try=2,
+    most_tries=7,
+    next_try_at=20.0,
 )
 
 

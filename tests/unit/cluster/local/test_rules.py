@@ -286,7 +286,8 @@ def test_record_when_written_has_the_names_that_older_and_newer_vodas_read() -> 
         "job_id": "a", "pool": "default", "state": "running", "kind": "torch", "grace_s": 5.0, "gpus_per_replica": 2,
         "size": 2, "devices": {"0": ["0", "1"]}, "leaving": [0], "runs": {"worker-0": 2}, "judged": {"worker-0": 1},
         "done": [0], "port": 4711, "failures": 1, "cuts": 2, "not_before": 1.0, "forgiven_until": 2.0,
-        "resumed_at": 3.0, "ended": "failed", "reason": "r", "succeeded_at": 4.0, "boot_id": "b",
+        "resumed_at": 3.0, "ended": "failed", "reason": {"kind": "said", "text": "r"}, "succeeded_at": 4.0,
+        "boot_id": "b",
     }  # fmt: skip
     record = msgspec.json.decode(json.dumps(old), type=LocalJobRecord)
     assert record.evictions == 2

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import SharingNode
-from voda.events.pod_text import pod_text
+from voda.events.text.pods import pod_text
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.operator.sharing.claims.round import (

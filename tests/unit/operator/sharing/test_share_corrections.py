@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.state.sharing_pods import GpuPods
 from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.reasons.pods import GpusGone, PodGone
 from voda.domain.shares import PodShares, SharingNode
-from voda.events.pod_text import pod_text
+from voda.events.text.pods import pod_text
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.extender.share_verbs import ExtenderPod
 from voda.operator.sharing.annotated_shares import ClosedNodes, seen_shares

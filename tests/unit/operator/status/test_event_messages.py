@@ -181,7 +181,7 @@ def test_release_of_a_job_that_is_canceled_or_over_is_no_preemption() -> None:
          ("ActionFailed", "StartJob failed (attempt 3): no quota")),
         (JobChanged(job_id="a", max_replicas=8, priority=0),
          ("Changed", "settings changed: max_replicas = 8, priority = 0")),
-        (JobFailed(job_id="a", reason="exit code 1"), ("Failed", "failed: exit code 1")),
+        (JobFailed(job_id="a", reason=Said(text="exit code 1")), ("Failed", "failed: exit code 1")),
         (JobCanceled(job_id="a"), ("Canceled", "canceled")),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_node
 from voda.domain.node import Node, NodeTerm, PodNeeds, Requirement, Taint, Toleration
 from voda.domain.reasons.nodes import NotTolerated, OtherLabel
-from voda.events.node_text import refusal_text
+from voda.events.text.nodes import refusal_text
 from voda.planner.fit.filters import NodeFilters
 
 NODE = a_node("n1", labels={"zone": "a", "cores": "64", "empty": ""})

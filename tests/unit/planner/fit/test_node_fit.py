@@ -12,7 +12,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node, PodNeeds, Taint, Toleration
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.events.reason_text import reason_text
+from voda.events.text.reasons import reason_text
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 

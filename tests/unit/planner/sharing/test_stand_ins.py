@@ -17,7 +17,7 @@ from voda.domain.reasons.outcomes import GetsPart, HasPart, Waits
 from voda.domain.reasons.requests import Requested
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
-from voda.events.cell_text import part_text
+from voda.events.text.cells import part_text
 from voda.placement import PLACERS
 from voda.planner.sharing import part_of, parts
 from voda.policies import POLICIES

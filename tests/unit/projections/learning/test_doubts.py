@@ -3,6 +3,7 @@
 import pytest
 
 from tests.builders import Log, a_job, a_spec
+from voda.domain.reasons.nodes import Said
 from voda.domain.settings import Settings
 from voda.domain.state import Estimate
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted, ProgramFailed, WorkerExited, WorkerStarted
@@ -101,7 +102,7 @@ def test_processes_that_are_no_multiple_of_the_workers_are_believed() -> None:
 def test_epochs_that_a_program_lost_as_it_began_anew_on_its_workers_are_believed_and_cost_no_restart() -> None:
     log = a_log()
     before = believed(log)[0].resize_cost_s
-    failed = ProgramFailed(job_id="a", replica="worker-0", reason="out of memory", next_try=2)
+    failed = ProgramFailed(job_id="a", replica="worker-0", reason=Said(text="out of memory"), next_try=2)
     log.add(failed, at=310)
     progressed(log, at=400, done=1.5)
     estimate, said = believed(log)

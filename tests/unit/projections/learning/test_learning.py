@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_spec
 from voda.domain.job import Job
+from voda.domain.reasons.nodes import Said
 from voda.domain.settings import Settings
 from voda.domain.state import Belief, Estimate
 from voda.events.envelope import Event
@@ -232,7 +233,7 @@ def test_change_when_the_job_ends_or_nobody_asked_is_immaterial() -> None:
     asked(learning)
     report(log, [1, 2])
     report(log, [1], job_id="b")
-    log.add(JobFailed(job_id="a", reason="out of memory"), at=5000)
+    log.add(JobFailed(job_id="a", reason=Said(text="out of memory")), at=5000)
     for event in log.events[2:]:
         learning.apply(event)
     assert not learning.changed_materially()
@@ -350,7 +351,7 @@ def test_memory_when_jobs_end_keeps_their_categories_alone() -> None:
     for job_id in ("a", "b", "c"):
         report(log, [1, 2, 4], job_id=job_id)
     log.add(JobCompleted(job_id="a"), at=2000)
-    log.add(JobFailed(job_id="b", reason="x"), at=2000)
+    log.add(JobFailed(job_id="b", reason=Said(text="x")), at=2000)
     log.add(JobCanceled(job_id="c"), at=2000)
     assert folded(log.events)._known.jobs == {}
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _HOW: Final = {
     "socket": "by the account of this process (socket)",
     "token": "by the token that was sent",
+    "session": "by the session of a login",
     "no tokens": "not at all: it runs without tokens, and everybody is admin",
 }
 

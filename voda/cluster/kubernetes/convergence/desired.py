@@ -10,6 +10,7 @@ from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
+from voda.domain.reasons.failures import ObjectVoid
 
 
 class DesiredRun(Struct, frozen=True):
@@ -68,8 +69,8 @@ class DeleteObject(Struct, frozen=True):
 class Unregister(Struct, frozen=True):
     """Record that the object is to be replaced: before it is deleted, so that its absence does not cancel the job."""
 
-    reason: str = ""
-    """Why, one sentence; empty: its pods say so."""
+    reason: ObjectVoid | None = None
+    """None: its pods say so."""
 
 
 class DeletePods(Struct, frozen=True):

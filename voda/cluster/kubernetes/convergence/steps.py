@@ -38,6 +38,7 @@ from voda.cluster.kubernetes.kinds.operator_pods import (
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
+from voda.domain.reasons.failures import FirstIsDone, ObjectVoid, VoidSuccess
 
 KILL_GRACE_S: Final = 1
 """Grace of a pod that is killed: with 0, its name would be free before its kubelet has ended it."""
@@ -83,17 +84,17 @@ def to_untrack(pods: Iterable[Pod]) -> Sequence[Pod]:
     return [pod for pod in pods if leaves_unfinished(pod) and pod.is_tracked]
 
 
-def _why_void(at: ObservedJob, kube_job: KubeJob) -> str:
+def _why_void(at: ObservedJob, kube_job: KubeJob) -> ObjectVoid | None:
     if not kube_job.object.is_void:
-        return ""
-    replica = min(kube_job.object.void, default=0)
+        return None
     if 0 in kube_job.done_indices and not kube_job.object.void:
-        return "its replicas only work with replica 0, which has succeeded and gets no pod any more: all start anew"
-    who = "its launcher" if kube_job.kind.kind.role_names.count("Launcher") else f"replica {replica}"
-    of = f"what {kube_job.kind.operator} took for the success of {who} is none"
-    if any(is_taken(pod) for pod in at.pods.values()):
-        return f"{of}: its pod was deleted before its program had finished"
-    return f"{of} that is known: its pod was deleted, and nobody saw whether its program had finished"
+        return FirstIsDone()
+    has_launcher = kube_job.kind.kind.role_names.count("Launcher")
+    return VoidSuccess(
+        operator=kube_job.kind.operator,
+        replica=None if has_launcher else min(kube_job.object.void, default=0),
+        was_deleted=any(is_taken(pod) for pod in at.pods.values()),
+    )
 
 
 def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:

@@ -11,7 +11,7 @@ from msgspec import Struct, convert
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.gpu_claims import claim_gpus, gpu_claim_template, owner_reference
-from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_launcher, limit, lost, reason
+from voda.cluster.kubernetes.kinds.operator_pods import given_up, has_succeeded, index, is_launcher, limit, lost
 from voda.cluster.kubernetes.kinds.template import (
     gated,
     goes_where,
@@ -174,7 +174,7 @@ class JobKind:
         failed = job.status.condition("Failed")
         if failed is None or self.is_for_loss(job, failed, pods):
             return JobCompleted(job_id=job_id) if _have_succeeded(self, job, pods) else None
-        return JobFailed(job_id=job_id, reason=reason(self.name, failed, self.failed_pods(pods)))
+        return JobFailed(job_id=job_id, reason=given_up(self.name, failed, self.failed_pods(pods)))
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
         """Return whether the operator gave the job up for a lost worker, or takes its exit code for success, so that it

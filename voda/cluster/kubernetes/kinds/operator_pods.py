@@ -7,12 +7,15 @@ gone has not failed: its program did nothing wrong.
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from voda.backoff import delay_s
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.container_status import Terminated
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
+from voda.domain.reasons.failures import Exited, FailedTooOften, GivenUp, HowEnded, PodFailed, PodLost, ReplicaFailed
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 from voda.programs.last_words import LastWords, last_words
 
@@ -129,13 +132,13 @@ def is_past_deadline(condition: KubeCondition) -> bool:
     return "DeadlineExceeded" in condition.reason or "active longer than" in condition.message.lower()
 
 
-def limit(kind: str, condition: KubeCondition) -> str:
-    """Return which limit that its manifest sets a job failed for, a part of a sentence; empty: for none."""
+def limit(kind: str, condition: KubeCondition) -> Literal["", "deadline", "backoff"]:
+    """Return which limit that its manifest sets a job failed for; empty: for none."""
     said, message = condition.reason.removeprefix(kind), condition.message.lower()
     if is_past_deadline(condition):
-        return "it ran longer than activeDeadlineSeconds allows"
+        return "deadline"
     if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
-        return "it failed more often than backoffLimit allows"
+        return "backoff"
     return ""
 
 
@@ -152,53 +155,52 @@ def restart_in_s(failures: int) -> float:
     return delay_s(failures, first_s=_FIRST_RESTART_S, longest_s=_LONGEST_RESTART_S)
 
 
-def exhausted(job: JobObject, failures: int) -> str:
-    """Return why a job whose workers failed by themselves that often has failed for good; empty while it may go on."""
+def exhausted(job: JobObject, failures: int) -> FailedTooOften | None:
+    """Return why a job whose workers failed by themselves that often has failed for good; None while it may go on."""
     most = most_failures(job)
-    if failures <= most:
-        return ""
-    times = "once" if failures == 1 else f"{failures} times"
-    return f"its workers failed by themselves {times}, more often than backoffLimit {most} allows"
+    return FailedTooOften(times=failures, most=most) if failures > most else None
 
 
-def last_failure(pods: Iterable[Pod]) -> str:
-    """Return how the latest pod that failed ended, rather one that does not only speak of another's end:
-    `digits-launcher-x7f ended with exit code 3 (OOMKilled)`; empty: none failed.
-    """
+def last_failure(pods: Iterable[Pod]) -> ReplicaFailed | None:
+    """Return how the latest pod that failed ended, rather one that does not only speak of another's end."""
     failed = sorted(
         (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
         key=lambda pod: (not _is_echo(pod), pod.metadata.creation_timestamp, pod.metadata.name),
     )
-    return " ".join(_how(failed[-1])) if failed else ""
+    return _failure(failed[-1]) if failed else None
 
 
-def failure_of(pods: Iterable[Pod]) -> tuple[str, str]:
-    """Return the one of these pods that failed first of all, by name, and how it ended; see `last_failure`."""
-    return _how(min(pods, key=lambda pod: (_is_echo(pod), pod.metadata.name)))
+def failure_of(pods: Iterable[Pod]) -> ReplicaFailed:
+    """Return how the one of these pods ended that failed first of all; see `last_failure`."""
+    return _failure(min(pods, key=lambda pod: (_is_echo(pod), pod.metadata.name)))
 
 
-def reason(kind: str, condition: KubeCondition, pods: Sequence[Pod]) -> str:
-    """Return why an operator calls a job failed, one sentence: how its pods ended, and what the condition says."""
-    how, why = last_failure(pods), _why(kind, condition)
-    if how and why:
-        return f"{how}; {why}"
-    return how or why or f"its operator calls the {kind} failed and gives no reason"
+def given_up(kind: str, condition: KubeCondition, pods: Sequence[Pod]) -> GivenUp:
+    """Return why an operator calls a job failed: how its pods ended, and what the condition says beside that."""
+    found = GivenUp(object=kind, limit=limit(kind, condition), last=last_failure(pods))
+    if found.limit:
+        return found
+    said = condition.reason.removeprefix(kind)
+    if said not in ("", "Failed", f"{kind}Failed"):
+        return replace(found, word=said, text=_short(condition.message))
+    return found if condition.message.endswith("has failed") else replace(found, text=_short(condition.message))
 
 
-def _how(pod: Pod) -> tuple[str, str]:
-    """Return the name of a pod that failed, and how it ended: `ended with exit code 3 (OOMKilled)`."""
-    name, ended = pod.metadata.name, _terminated(pod)
+def _failure(pod: Pod) -> ReplicaFailed:
+    return ReplicaFailed(replica=pod.metadata.name, how=_how(pod))
+
+
+def _how(pod: Pod) -> HowEnded:
+    ended = _terminated(pod)
     if cause := lost(pod):
-        return name, _joined(f"was lost ({cause})", pod.status.message)
+        return PodLost(word=cause, said=_short(pod.status.message))
     if ended is None or pod.status.reason:
         # Its kubelet says more than the exit code of a container that it killed.
-        return name, _joined(f"failed ({pod.status.reason or 'no reason given'})", pod.status.message)
+        return PodFailed(word=pod.status.reason, said=_short(pod.status.message))
     said = _said(ended)
-    code = ended.exit_code if said.exit_code is None else said.exit_code
-    what = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-    if ended.reason and ended.reason != "Error":
-        what += f" ({ended.reason})"
-    return name, _joined(what, said.text())
+    code, word = said.exit_code or ended.exit_code, "" if ended.reason == "Error" else ended.reason
+    text = _short(said.text())
+    return Exited(exit_code=code, word=word, said=text) if code >= 0 else Exited(signal=-code, word=word, said=text)
 
 
 def _terminated(pod: Pod) -> Terminated | None:
@@ -217,20 +219,6 @@ def _said(ended: Terminated) -> LastWords:
     """Return what a container said last; of what its kubelet cut, the first line is a part of one."""
     is_cut = len(ended.message.encode()) >= _MOST_MESSAGE_BYTES
     return last_words(ended.message.partition("\n")[2] if is_cut else ended.message)
-
-
-def _why(kind: str, condition: KubeCondition) -> str:
-    """Return the reason that the operator gives, unless it says only that the job failed."""
-    if why := limit(kind, condition):
-        return why
-    said = condition.reason.removeprefix(kind)
-    if said in ("", "Failed", f"{kind}Failed"):
-        return "" if condition.message.endswith("has failed") else _short(condition.message)
-    return _joined(said, condition.message)
-
-
-def _joined(what: str, message: str) -> str:
-    return f"{what}: {_short(message)}" if message.strip() else what
 
 
 def _short(message: str) -> str:

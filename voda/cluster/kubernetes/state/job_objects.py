@@ -280,10 +280,10 @@ def outcome_of(kube_job: KubeJob, pods: Sequence[Pod], job_id: str) -> JobComple
     """Return how a job ended; None while it goes on."""
     if (end := kube_job.kind.end(kube_job.object, pods, job_id)) is not None:
         return end
-    if not (reason := exhausted(kube_job.object, worker_failures(kube_job))):
+    if (reason := exhausted(kube_job.object, worker_failures(kube_job))) is None:
         return None
     last = last_failure(pod for pod in pods if not lost(pod))
-    return JobFailed(job_id=job_id, reason=f"{reason}; {last}" if last else reason)
+    return JobFailed(job_id=job_id, reason=replace(reason, last=last))
 
 
 def failures_in_backoff(kube_job: KubeJob, pods: Iterable[Pod], now: float) -> int:

@@ -106,8 +106,8 @@ class Observations:
             return [(now.pool, NodeJoined(node=now) if before is None else changed_node(before, now))]
         if before is None:
             return []
-        why = "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
-        return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=why))]
+        is_there = name in self._inventory.stock.nodes
+        return [(before.pool, NodeLeft(name=name, pool=before.pool, how="no_pool" if is_there else "deleted"))]
 
     def job_facts(self, job_id: str, desired: Mapping[int, str]) -> Sequence[PoolFact]:
         """Return what changed about a job; of one that is not live, that its last workers went.
@@ -193,15 +193,16 @@ class Observations:
     def _failure(self, job_id: str, before: Sequence[Pod], kube_job: KubeJob | None) -> Iterator[ProgramFailed]:
         """Yield how workers failed by themselves, as they were `before`, unless that is the end of their job."""
         last = [self._last(pod) for pod in before]
-        replica, reason = failure_of([pod for pod in last if pod.status.phase == "Failed"] or last)
+        failed = failure_of([pod for pod in last if pod.status.phase == "Failed"] or last)
+        fact = ProgramFailed(job_id=job_id, replica=failed.replica, reason=failed.how)
         if kube_job is None or kube_job.kind.replaces_failed_pods:
             # Its controller counts the tries.
-            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason)
+            yield fact
         elif (tries := worker_failures(kube_job) + 2) <= (most := most_failures(kube_job.object) + 1):
-            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason, next_try=tries, most_tries=most)
+            yield replace(fact, next_try=tries, most_tries=most)
         elif any(pod.metadata.uid in self._inventory.over_limits for pod in before):
             # Its operator has deleted it: nothing else will say why.
-            yield ProgramFailed(job_id=job_id, replica=replica, reason=reason)
+            yield fact
 
     def _last(self, pod: Pod) -> Pod:
         """Return the last that was seen of a pod: as it is now, or went beyond its limits before it went."""
@@ -264,7 +265,7 @@ def _end(past: Job) -> JobCompleted | JobFailed | None:
     """Return how a job of the log ended; None: it was canceled."""
     if past.phase is Phase.COMPLETED:
         return JobCompleted(job_id=past.spec.job_id)
-    return JobFailed(job_id=past.spec.job_id, reason="") if past.phase is Phase.FAILED else None
+    return JobFailed(job_id=past.spec.job_id) if past.phase is Phase.FAILED else None
 
 
 def _is_where(now: Pod | None, before: Pod) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.cluster.local.context import JobState, LocalContext
-from voda.cluster.local.exit_policy import describe_exit, describe_last
+from voda.cluster.local.exit_policy import end_of
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.cgroups import memory_kills
 from voda.cluster.local.processes.replica_folder import Exit
@@ -88,7 +88,7 @@ class InnerFailures:
         limit = (limits.memory_bytes or 0) if limits is not None and found.is_memory and name != LAUNCHER else 0
         memory = limit if found.is_memory else None
         ended = Exit(run=found.run, rank_code=found.said.exit_code, memory_limit_bytes=memory)
-        reason = describe_exit(ended) + describe_last(ended, found.said, lines=1)[:_MOST_LETTERS]
+        reason = end_of(ended, found.said, letters=_MOST_LETTERS)
         fact = ProgramFailed(job_id=state.record.job_id, replica=name, reason=reason, times_inside=found.times)
         self._context.tell(fact)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.reasons.pods import ClaimsRefused, ShareLoss
-from voda.events.pod_text import pod_text
+from voda.events.text.pods import pod_text
 from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
 from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.operator.sharing.claims.verdicts import (

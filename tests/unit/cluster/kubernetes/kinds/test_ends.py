@@ -23,6 +23,7 @@ from voda.cluster.kubernetes.objects import (
     PodStatus,
     ReplicaStatus,
 )
+from voda.events.text.failures import failure_text
 from voda.events.types import JobCompleted, JobFailed
 
 ALL: tuple[JobKind, ...] = (MPIJobV1(), MPIJobV2(), PyTorchJobV1())
@@ -63,7 +64,7 @@ def reason_of(kind: JobKind, job: JobObject, *pods: Pod) -> str:
     end = kind.end(job, pods, "digits")
     assert isinstance(end, JobFailed)
     assert not kind.is_broken(job, pods), "an end and broken exclude each other"
-    return end.reason
+    return failure_text(end.reason)
 
 
 # ---- all kinds
@@ -261,8 +262,8 @@ def limited(limit: int | None) -> JobObject:
 
 @pytest.mark.parametrize(("limit", "failures"), [(None, 6), (0, 0), (3, 3)])
 def test_job_may_go_on_until_its_workers_failed_more_often_than_allowed(limit: int | None, failures: int) -> None:
-    assert exhausted(limited(limit), failures) == ""
-    sentence = exhausted(limited(limit), failures + 1)
+    assert exhausted(limited(limit), failures) is None
+    sentence = failure_text(exhausted(limited(limit), failures + 1))
     assert sentence.startswith("its workers failed by themselves")
     assert sentence.endswith(f"more often than backoffLimit {6 if limit is None else limit} allows")
 

@@ -12,6 +12,7 @@ from voda.cluster.kubernetes.kinds.operator_pods import index, owner_name
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
+from voda.domain.reasons.failures import GivenUp, PodFailed, ReplicaFailed
 from voda.events.types import JobCompleted, JobFailed
 from voda.manifests.parse import parse
 
@@ -210,7 +211,8 @@ def test_job_that_failed_by_itself_says_why() -> None:
     failed = an_object("Failed", reason="BackoffLimitExceeded")
     end = JOB.end(failed, (a_pod("digits-0-abcde", "Failed"),), "a")
     assert end == JobFailed(
-        job_id="a", reason="digits-0-abcde failed (no reason given); it failed more often than backoffLimit allows"
+        job_id="a",
+        reason=GivenUp(object="Job", limit="backoff", last=ReplicaFailed(replica="digits-0-abcde", how=PodFailed())),
     )
 
 

@@ -10,6 +10,7 @@ from tests.kube.trimmed import a_node_object, a_pod
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.job_pods import Exit, exit_cause, gpu_nodes, worker_facts
+from voda.domain.reasons.nodes import Said
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 HERE = a_node_object("n1")
@@ -96,7 +97,7 @@ def test_cause_of_a_worker_that_a_taint_drove_out_depends_on_its_node(ready: str
 
 
 def test_cause_of_a_worker_that_was_cleared_away_after_its_jobs_end_is_that_end() -> None:
-    completed, failed = JobCompleted(job_id="j"), JobFailed(job_id="j", reason="exit code 1")
+    completed, failed = JobCompleted(job_id="j"), JobFailed(job_id="j", reason=Said(text="exit code 1"))
     assert exit_cause(RUNNING, None, node=HERE, wanted="n1", ended=completed) == ("finished", None)
     assert exit_cause(RUNNING, None, node=None, wanted=None, ended=failed) == ("failed", None)
 

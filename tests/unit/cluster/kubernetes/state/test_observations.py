@@ -17,6 +17,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
+from voda.domain.reasons.failures import Exited
 from voda.domain.reasons.requests import ObjectGone
 from voda.events.types import (
     ExitCause,
@@ -105,7 +106,7 @@ def test_workers_that_voda_ends_to_start_all_anew_were_not_evicted_and_one_that_
     assert told.look({0: "n1", 1: "n1"}) == (
         WorkerExited(job_id="a", workers=(0,), cause="stopped"),
         WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=3),
-        ProgramFailed(job_id="a", replica="a-worker-1", reason="ended with exit code 3", next_try=2, most_tries=7),
+        ProgramFailed(job_id="a", replica="a-worker-1", reason=Exited(exit_code=3), next_try=2, most_tries=7),
     )
 
 

@@ -23,7 +23,7 @@ from voda.domain.reasons.nodes import (
     SmallGpus,
 )
 from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
-from voda.events.stall_text import stall_text
+from voda.events.text.stalls import stall_text
 from voda.text import counted, memory_size, span
 
 _IN_BYTES: Final = {"memory", "ephemeral-storage"}

@@ -64,9 +64,10 @@ from voda.domain.reasons.policies import (
     UserTurns,
 )
 from voda.domain.reasons.stalls import Stuck
-from voda.events.cell_text import cells_text, part_text, parts_text, request_text
-from voda.events.node_text import nodes_text
-from voda.events.request_text import cancel_text, requested_text
+from voda.events.text.cells import cells_text, part_text, parts_text, request_text
+from voda.events.text.failures import failure_text
+from voda.events.text.nodes import nodes_text
+from voda.events.text.requests import cancel_text, requested_text
 from voda.text import counted, number_are, span
 
 _ORDERS: Final[Mapping[Order, str]] = {
@@ -93,8 +94,8 @@ def job_text(reason: JobReason | None) -> str:
             return "it is being canceled"
         case Canceled(why=why):
             return cancel_text(why)
-        case Failed(text=text):
-            return text
+        case Failed(why=why):
+            return failure_text(why)
         case _:
             return reason_text(reason)
 
@@ -250,8 +251,8 @@ def _held(cause: After | InVain | NextTry | BegunOnce | FixedBound | LostRun | A
                 f"its user's jobs that are not restartable may have {counted(most, 'GPU')} together: others have"
                 f" {others}, or go first, and it needs {needs}"
             )
-        case LostRun(cause=lost_by):
-            return f"it is not restartable, and has lost its workers ({lost_by.replace('_', ' ') or 'stopped'})"
+        case LostRun():
+            return failure_text(cause)
         case ArrayBound(array=array, at_once=at_once):
             return f"array {array} has at most {counted(at_once, 'task')} at work at once"
         case Overdue(workers=workers, grace_s=grace_s):
