@@ -257,7 +257,7 @@ export interface ReportView {
   reported_at: Instant;
   workers: number;
   epoch_s: number | null;
-  metrics: Record<string, number>;
+  metrics: Record<string, number | "nan" | "inf" | "-inf">;
 }
 
 export interface ReportList {
