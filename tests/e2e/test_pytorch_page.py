@@ -44,7 +44,7 @@ def test_each_block_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
     finally:
         served.stop()
     for said in (
-        "rank 1 of 2 begins at epoch 0",
+        "rank 0 of 2 begins at epoch 0",
         "20 reports, epochs 1 to 20",
         "RuntimeError: a bug",
         "third-2 submitted: goes on in the folder of third",
