@@ -4,6 +4,7 @@ import type { NodeView } from "../src/api/types.ts";
 import { jobColour, rgb } from "../src/draw/colour.ts";
 import { gridColumns, hit, layout, neighbour } from "../src/draw/layout.ts";
 import { replicaSeries, reportSeries } from "../src/draw/series.ts";
+import { changedBlocks, type Scene } from "../src/draw/paint.ts";
 import { completed } from "../src/draw/strip.ts";
 import { aNode } from "./builders.ts";
 
@@ -84,4 +85,16 @@ test("replicas go on to the moment that is shown; reports leave out what is not 
   assert.deepEqual(epochs?.values, [1, 2]);
   assert.deepEqual([times?.times, times?.values], [[2], [7]]);
   assert.equal(loss?.name, "loss");
+});
+
+test("after a change of one node that one alone is drawn again, and all where the view is another", () => {
+  const all = nodes(20, 8);
+  const scene = (shown: NodeView[], more: object = {}) =>
+    ({ layout: layout(shown, new Map(), 700, 400), isFiltered: false, isLent: false, job: "", node: "", hovered: "", ...more }) as Scene;
+  const changed = all.map((node) => (node.name === "n3" ? { ...node, jobs: { a: 1 } } : node));
+  assert.deepEqual(changedBlocks(scene(all), scene(changed))?.map((block) => block.node.name), ["n3"]);
+  assert.deepEqual(changedBlocks(scene(all), scene(all)), []);
+  assert.equal(changedBlocks(scene(all), scene(changed, { job: "a" })), null);
+  assert.equal(changedBlocks(scene(all), scene(changed, { isLent: true })), null);
+  assert.equal(changedBlocks(scene(all), scene(all.slice(1))), null);
 });

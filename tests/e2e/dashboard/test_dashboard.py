@@ -105,6 +105,22 @@ def test_token_when_it_is_revoked_while_somebody_looks_asks_for_another(served: 
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+def test_login_when_the_command_prints_one_signs_in_once_and_is_not_left_in_the_address(
+    served: Served, look: Open
+) -> None:
+    asked = command("dashboard", "--no-open")
+    said = subprocess.run(asked, env=environment(served.home), capture_output=True, text=True, timeout=60, check=True)
+    link = said.stdout.strip().rpartition("/")[2]
+    page = look(link)
+    mark(page, "Live")
+    assert page.evaluate("location.hash") == ""
+    page.reload()
+    mark(page, "Live")
+    again = look(link)
+    expect(again.get_by_role("alert")).to_contain_text("used before")
+    expect(again.get_by_label("Token")).to_be_visible()
+
+
 def test_viewer_when_it_looks_at_a_job_sees_no_buttons_that_change_it(served: Served, look: Open) -> None:
     run(served, "shown")
     for role, count in ("viewer", 0), ("user", 0), ("admin", 4):

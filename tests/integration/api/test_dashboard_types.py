@@ -40,6 +40,8 @@ def _of_part(part: str) -> set[str]:
         return {"array"}
     if part == "Instant":
         return {"string"}
+    if part.startswith('"'):
+        return {"string"}
     return {part} if part in SCALARS else {"object"}
 
 

@@ -257,7 +257,8 @@ export interface ReportView {
   reported_at: Instant;
   workers: number;
   epoch_s: number | null;
-  metrics: Record<string, number | "nan" | "inf" | "-inf">;
+  /** A number, or the word of one that JSON has none for: nan, inf, -inf. */
+  metrics: Record<string, number | string>;
 }
 
 export interface ReportList {

@@ -1,6 +1,7 @@
 // Where each node is drawn: pools below each other, nodes in rows, cells as large as the room allows. Pure.
 
 import type { NodeView, PoolView } from "../api/types.ts";
+import { byName } from "../text/order.ts";
 
 export interface Block {
   node: NodeView;
@@ -62,9 +63,8 @@ function grouped(nodes: readonly NodeView[]): [string, NodeView[]][] {
     if (group) group.push(node);
     else groups.set(node.pool, [node]);
   }
-  const natural = new Intl.Collator("en", { numeric: true });
-  for (const group of groups.values()) group.sort((a, b) => natural.compare(a.name, b.name));
-  return [...groups].sort(([a], [b]) => natural.compare(a, b));
+  for (const group of groups.values()) group.sort(byName);
+  return [...groups].sort(([a], [b]) => byName({ name: a }, { name: b }));
 }
 
 function arranged(

@@ -28,6 +28,9 @@ export interface Scene {
   /** Whether a job is drawn in full; the others are faint. */
   isLit: (jobId: string) => boolean;
   isNodeLit: (node: NodeView) => boolean;
+  isFiltered: boolean;
+  /** Whether any job may have borrowed GPUs. */
+  isLent: boolean;
   job: string;
   node: string;
   hovered: string;
@@ -40,12 +43,31 @@ const NAMED = 48;
 const ON_COLOUR = "#0b0f15";
 const FONT = "11px system-ui, sans-serif";
 
-/** Draw the part of the scene between two heights, in CSS pixels. */
-export function paint(context: CanvasRenderingContext2D, scene: Scene, top: number, bottom: number): void {
-  for (const block of scene.layout.blocks) {
-    if (block.y + block.height < top || block.y > bottom) continue;
+/** Draw the scene; after another one that differs in some nodes alone, no more than these. */
+export function paint(context: CanvasRenderingContext2D, scene: Scene, before: Scene | null): void {
+  const blocks = before === null ? null : changedBlocks(before, scene);
+  if (blocks === null) context.clearRect(0, 0, context.canvas.width, context.canvas.height);
+  for (const block of blocks ?? scene.layout.blocks) {
+    if (blocks !== null) context.clearRect(block.x, block.y, block.width, block.height);
     paintNode(context, scene, block);
   }
+}
+
+/** Return the blocks that look otherwise than before; null: all may. */
+export function changedBlocks(before: Scene, scene: Scene): Block[] | null {
+  const [old, made] = [before.layout, scene.layout];
+  const isSameView =
+    before.theme === scene.theme && before.job === scene.job && before.node === scene.node && before.hovered === scene.hovered;
+  // Of borrowed GPUs it is known how many there are, and not where: a change of one node moves those of others.
+  if (!isSameView || before.isFiltered || scene.isFiltered || before.isLent || scene.isLent) return null;
+  if (old.cell !== made.cell || old.height !== made.height || old.blocks.length !== made.blocks.length) return null;
+  const changed: Block[] = [];
+  for (const [index, block] of made.blocks.entries()) {
+    const was = old.blocks[index];
+    if (!was || was.node.name !== block.node.name || was.x !== block.x || was.y !== block.y || was.width !== block.width) return null;
+    if (was.node !== block.node) changed.push(block);
+  }
+  return changed;
 }
 
 function paintNode(context: CanvasRenderingContext2D, scene: Scene, block: Block): void {

@@ -35,7 +35,7 @@ export function reportSeries(reports: readonly ReportView[]): Series[] {
   ];
 }
 
-function column(name: string, reports: readonly ReportView[], value: (report: ReportView) => number | string | null | undefined): Series {
+function column(name: string, reports: readonly ReportView[], value: (report: ReportView) => unknown): Series {
   const rows = reports
     .map((each) => ({ time: Date.parse(each.reported_at) / 1000, value: value(each) }))
     .filter((row): row is { time: number; value: number } => typeof row.value === "number" && Number.isFinite(row.value))

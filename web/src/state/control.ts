@@ -208,6 +208,7 @@ export function keepTime(): void {
   addEventListener("hashchange", () => {
     shownLink = location.hash;
     const link = parseLink(location.hash);
+    if (link.login) return void begin();
     store.dispatch({ type: "select", job: link.job, node: link.node });
     store.dispatch({ type: "filter", text: link.filter });
     if (link.at === null) goLive();

@@ -7,6 +7,12 @@ const UNITS: readonly [number, string][] = [
   [1, "s"],
 ];
 
+// To make one takes a thousand times as long as to use it.
+const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const MINUTES = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SMALL = new Intl.NumberFormat("en-US", { maximumFractionDigits: 2 });
+const LARGE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
+
 /** Return a span such as `42 s`, `12 min`, `3 h 5 min`, `2 d 4 h`. */
 export function span(seconds: number): string {
   if (!Number.isFinite(seconds)) return "";
@@ -33,7 +39,7 @@ export function relative(at: number, now: number): string {
 /** Return a time of day, with the date unless it is the day of `now`; local time. */
 export function clock(at: number, now: number, withSeconds = true): string {
   const when = new Date(at);
-  const time = when.toLocaleTimeString("en-GB", withSeconds ? {} : { hour: "2-digit", minute: "2-digit" });
+  const time = (withSeconds ? SECONDS : MINUTES).format(when);
   if (when.toDateString() === new Date(now).toDateString()) return time;
   const isThisYear = when.getFullYear() === new Date(now).getFullYear();
   const day = when.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...(isThisYear ? {} : { year: "numeric" }) });
@@ -46,7 +52,7 @@ export function counted(count: number, noun: string): string {
 
 /** Return a count with thousands apart; half a GPU stays half. */
 export function whole(count: number): string {
-  return count.toLocaleString("en-US", { maximumFractionDigits: count < 10 ? 2 : 1 });
+  return (count < 10 ? SMALL : LARGE).format(count);
 }
 
 export function percent(part: number, all: number): string {
@@ -74,6 +80,6 @@ export function timeTicks(seconds: readonly number[]): string[] {
     if (when.getHours() === 0 && when.getMinutes() === 0 && !isFine) {
       return when.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
     }
-    return when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(isFine ? { second: "2-digit" } : {}) });
+    return (isFine ? SECONDS : MINUTES).format(when);
   });
 }

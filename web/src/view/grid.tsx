@@ -25,6 +25,7 @@ const book = new CellBook();
 export function Grid({ frame }: { frame: Frame }) {
   const outer = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const painted = useRef<Scene | null>(null);
   const size = useSize(outer);
   const theme = useTheme();
   const job = useModel((model) => model.job);
@@ -44,6 +45,7 @@ export function Grid({ frame }: { frame: Frame }) {
     [terms, frame.jobs],
   );
 
+  const isLent = useMemo(() => [...frame.jobs.values()].some((each) => each.guaranteed_replicas !== null), [frame.jobs]);
   const scene: Scene = {
     layout: made,
     book,
@@ -51,6 +53,8 @@ export function Grid({ frame }: { frame: Frame }) {
     guarantees: new Guarantees(frame.jobs),
     isLit: (jobId) => terms.length === 0 || lit.has(jobId),
     isNodeLit: (each) => terms.length === 0 || matchesNode(each, terms),
+    isFiltered: terms.length > 0,
+    isLent,
     job,
     node,
     hovered: hovered?.block.node.name ?? cursor,
@@ -66,11 +70,12 @@ export function Grid({ frame }: { frame: Frame }) {
     if (drawn.width !== width || drawn.height !== height) {
       drawn.width = width;
       drawn.height = height;
+      drawn.style.height = `${made.height}px`;
+      painted.current = null;
     }
-    drawn.style.height = `${made.height}px`;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, size.width, made.height);
-    paint(context, scene, 0, made.height);
+    paint(context, scene, painted.current);
+    painted.current = scene;
   });
 
   const at = (event: MouseEvent): Hovered | null => {

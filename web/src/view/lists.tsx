@@ -7,6 +7,7 @@ import { store, useModel } from "../state/store.ts";
 import { matchesJob, matchesNode, parseFilter, type Term } from "../text/filter.ts";
 import { counted, percent, relative, replicas, span, whole } from "../text/format.ts";
 import { nodeMarks } from "../text/marks.ts";
+import { byName } from "../text/order.ts";
 import { Swatch } from "./parts.tsx";
 import { VirtualList } from "./virtual_list.tsx";
 
@@ -62,10 +63,9 @@ function none(does: string, isFiltered: boolean): string {
 }
 
 function shownNodes(frame: Frame, terms: readonly Term[]): NodeView[] {
-  const order = new Intl.Collator("en", { numeric: true });
   return [...frame.nodes.values()]
     .filter((node) => matchesNode(node, terms))
-    .sort((a, b) => Number(isTroubled(b)) - Number(isTroubled(a)) || order.compare(a.name, b.name));
+    .sort((a, b) => Number(isTroubled(b)) - Number(isTroubled(a)) || byName(a, b));
 }
 
 function Jobs({ jobs, label, empty }: { jobs: readonly MomentJobView[]; label: string; empty: string }) {
