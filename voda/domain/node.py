@@ -129,6 +129,11 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     devices: tuple[GpuDevice, ...] = ()
     """GPUs that pods may share, by index; () = it shares none."""
 
+    @property
+    def is_special(self) -> bool:
+        """Whether it may not take every worker that it has GPUs for, or has launchers of jobs."""
+        return bool(not self.is_open or self.launchers or self.taints or self.room is not None)
+
     @cached_property
     def usable_gpus(self) -> Gpus:
         """GPUs for new workers; 0 while the node is silent, cordoned or draining."""

@@ -1,13 +1,15 @@
 """Plans: how many (`Allocation`), where (`Placement`), both together with reasons (`Plan`), and the actions."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
 from voda.domain.reasons.outcomes import Reason
 
+T = TypeVar("T")
 Placement = Mapping[str, tuple[str, ...]]
 """job id -> node of worker 0, 1, 2, ...; jobs without workers are absent.
 
@@ -22,6 +24,28 @@ It is named by its type and its number among those of the virtual cluster, or of
 
 Devices = Mapping[str, tuple[tuple[int, ...], ...]]
 """job id -> devices, on its node, of worker 0, 1, 2, ..."""
+
+
+class FirstOf(Mapping[str, T]):
+    """Several mappings as one, without a copy: of a key that some of them have, it has the value in the first."""
+
+    def __init__(self, *layers: Mapping[str, T]) -> None:
+        self._layers = layers
+
+    def __getitem__(self, key: str) -> T:
+        for layer in self._layers:
+            if key in layer:
+                return layer[key]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in layer for layer in self._layers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain.from_iterable(self._layers)))
+
+    def __len__(self) -> int:
+        return len({*chain.from_iterable(self._layers)})
 
 
 class Allocation(Struct, frozen=True, kw_only=True):

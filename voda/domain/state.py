@@ -1,11 +1,8 @@
 """The frozen view that a decision reads, and the settings that steer it."""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from itertools import filterfalse
-from operator import attrgetter
 from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
@@ -13,6 +10,7 @@ from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation
 from voda.domain.gpus import NO_GPUS, Gpus, total
+from voda.domain.groups import JobGroups, NodeGroups, PlannedRoom, copied
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
@@ -138,48 +136,6 @@ class ExpectedRetry(Struct, frozen=True, kw_only=True):
     in_s: float
 
 
-class JobGroups(Struct, frozen=True, kw_only=True):
-    """Jobs by what decisions ask of all of them, so that these need not look at each."""
-
-    jobs: Mapping[str, Job]
-    special: Mapping[str, Job]
-    """Those that are (`Job.is_special`)."""
-    shapes: Mapping[tuple[int, Gpus, int], int]
-    """(priority, GPUs of a worker, least workers) -> how many jobs that are not being canceled."""
-
-    @classmethod
-    def of(cls, jobs: Mapping[str, Job]) -> "JobGroups":
-        """Return the groups of jobs, made anew."""
-        special = {job_id: job for job_id, job in jobs.items() if job.is_special}
-        return cls(jobs=jobs, special=special, shapes=Counter(map(_shape, filterfalse(_is_canceling, jobs.values()))))
-
-    def following(self, jobs: Mapping[str, Job], changed: Iterable[str]) -> "JobGroups":
-        """Return the groups of jobs of which at most these `changed`, came or went; it costs what changed."""
-        special, shapes = dict(self.special), dict(self.shapes)
-        for job_id in changed:
-            special.pop(job_id, None)
-            if (old := self.jobs.get(job_id)) is not None and not old.is_canceling:
-                shapes[_shape(old)] -= 1
-            if (new := jobs.get(job_id)) is not None:
-                special |= {job_id: new} if new.is_special else {}
-                if not new.is_canceling:
-                    shapes[_shape(new)] = shapes.get(_shape(new), 0) + 1
-        return JobGroups(jobs=jobs, special=special, shapes={shape: count for shape, count in shapes.items() if count})
-
-
-_is_canceling = attrgetter("is_canceling")
-
-
-def _shape(job: Job) -> tuple[int, Gpus, int]:
-    spec = job.spec
-    return spec.priority, spec.gpus_per_replica, spec.min_replicas
-
-
-def copied(mapping: Mapping[str, T]) -> dict[str, T]:
-    """Return a copy; of a dictionary in a tenth of the time that `dict` takes, which closes its gaps."""
-    return mapping.copy() if isinstance(mapping, dict) else dict(mapping)
-
-
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """One pool at one position of the log; of ended jobs only those that still have workers are in it."""
 
@@ -228,6 +184,9 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node -> the account of its GPUs, of those with GPUs to share. A GPU that is shared is foreign in `nodes`."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
+    room: PlannedRoom | None = None
+    """Of this plan, these jobs and nodes, where it is known; that of others counts for nothing."""
+    nodes_known: NodeGroups | None = None
     groups: JobGroups | None = None
     """Of these jobs, where it is known; that of others counts for nothing."""
     capacity_limit_gpus: Gpus | None = None
@@ -238,7 +197,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         """GPUs that a plan may hand out."""
         if self.capacity_limit_gpus is not None:
             return self.capacity_limit_gpus
-        return total(node.usable_gpus for node in self.nodes.values())
+        return self.node_groups.capacity_gpus
 
     @cached_property
     def shared_gpus(self) -> Gpus:
@@ -259,9 +218,15 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         return mostly_silent(self.silent_since, self.nodes)
 
     @cached_property
+    def node_groups(self) -> NodeGroups:
+        """The nodes in their groups."""
+        known = self.nodes_known
+        return known if known is not None and known.nodes is self.nodes else NodeGroups.of(self.nodes)
+
+    @cached_property
     def job_groups(self) -> JobGroups:
         """The jobs in their groups."""
-        return self.groups if self.groups is not None and self.groups.jobs is self.jobs else JobGroups.of(self.jobs)
+        return self.known_groups or JobGroups.of(self.jobs)
 
     @property
     def special_jobs(self) -> Mapping[str, Job]:
@@ -278,14 +243,36 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
             jobs.pop(job_id, None)
         is_few = len(changed) + len(gone) < len(self.jobs) / 2
         groups = self.job_groups.following(jobs, {*changed, *gone}) if is_few else None
-        return replace(self, jobs=jobs, groups=groups)
+        room = self.planned_room
+        if room is not None:
+            room = room.following(jobs, self.nodes, self.plan.placement, {*changed, *gone}) if is_few else None
+        return replace(self, jobs=jobs, groups=groups, room=room)
+
+    @property
+    def planned_room(self) -> PlannedRoom | None:
+        """What the plan leaves of the nodes, where that is known."""
+        room = self.room
+        if room is None or room.jobs is not self.jobs or room.nodes is not self.nodes:
+            return None
+        return room if room.placement is self.plan.placement else None
 
     @cached_property
     def priorities(self) -> Sequence[int]:
         """The different priorities of jobs that are not being canceled, highest first."""
-        if self.groups is None or self.groups.jobs is not self.jobs:
+        if (known := self.known_groups) is None:
             return sorted({job.spec.priority for job in self.jobs.values() if not job.is_canceling}, reverse=True)
-        return sorted({priority for priority, _, _ in self.groups.shapes}, reverse=True)
+        return sorted({priority for priority, *_ in known.shapes}, reverse=True)
+
+    @property
+    def known_groups(self) -> JobGroups | None:
+        """The groups of the jobs, where they are known."""
+        return self.groups if self.groups is not None and self.groups.jobs is self.jobs else None
+
+    def gpus_of(self, replicas: Mapping[str, int]) -> Gpus:
+        """Return the GPUs of so many workers of these jobs."""
+        if (known := self.known_groups) is not None and len(sizes := {gpus for _, gpus, *_ in known.shapes}) == 1:
+            return Gpus(sum(replicas.values()) * sizes.pop())
+        return total(size * self.jobs[job_id].spec.gpus_per_replica for job_id, size in replicas.items() if size)
 
     def free_gpus(self, placement: Placement) -> dict[str, Gpus]:
         """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""

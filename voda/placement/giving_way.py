@@ -23,7 +23,7 @@ from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import anchor, by_size, is_confined, most_confined_first, per_node, shape
+from voda.placement.order import anchor, by_size, is_confined, lacking, most_confined_first, per_node, shape
 from voda.placement.scarce import ScarceResources
 
 _MOST_NODES: Final = 64
@@ -48,7 +48,7 @@ class Ways(Struct, frozen=True, kw_only=True):
 def give_way(ways: Ways, placed: Placement) -> Placement:
     """Return the placement once others have given way to the jobs that few nodes take."""
     view, replicas = ways.view, ways.replicas
-    short = [job_id for job_id, count in replicas.items() if len(placed.get(job_id, ())) < count]
+    short = lacking(replicas, placed)
     helped = [job_id for job_id in short if view.scarce or is_confined(view, view.jobs[job_id])]
     if not helped:
         return placed

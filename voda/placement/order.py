@@ -6,9 +6,12 @@ work where the plan in force has it; one that is not there yet can be moved for 
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import gt
 
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
+from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 
 
@@ -25,6 +28,11 @@ def by_size(view: ClusterState, jobs: Iterable[str], replicas: Mapping[str, int]
         return -replicas[job_id] * job.spec.gpus_per_replica, job.submitted_at, job_id
 
     return sorted(jobs, key=rank)
+
+
+def lacking(replicas: Mapping[str, int], placement: Placement) -> Sequence[str]:
+    """Return the jobs that have fewer workers by a placement than they are to have."""
+    return [*compress(replicas, map(gt, replicas.values(), map(len, map(placement.get, replicas, repeat(())))))]
 
 
 def per_node(nodes: Iterable[str]) -> Mapping[str, int]:

@@ -7,9 +7,12 @@ placement that fits its nodes; of a job that a node refuses only workers at work
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress, repeat
+from operator import ne
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.groups import PlannedRoom, copied
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.placement.free_room import FreeRoom
@@ -232,23 +235,29 @@ class CarryOver:
 def carry_over(view: ClusterState, replicas: Mapping[str, int], gone: Mapping[str, Set[int]] = _NONE) -> CarryOver:
     """Return what stays of `view.plan.placement` under a new allocation, without the workers that are gone.
 
-    Costs O(live workers).
+    Costs O(live workers); where the room of the plan is known, what differs from it.
     """
-    carried = CarryOver({name: node.usable_gpus for name, node in view.nodes.items()}, ScarceResources(view.scarce))
-    free, in_force, jobs = carried.free, view.plan.placement, view.jobs
-    refused: list[str] = []
-    for job_id, count in replicas.items():
-        if count <= 0:
+    in_force, jobs = view.plan.placement, view.jobs
+    if (room := view.planned_room) is None:
+        free = {name: node.usable_gpus for name, node in view.nodes.items()}
+        carried, others = CarryOver(free, ScarceResources(view.scarce)), [*replicas]
+    else:
+        carried = CarryOver(
+            copied(room.free), ScarceResources(view.scarce), copied(in_force), spanning=[*room.spanning]
+        )
+        sizes = map(len, map(in_force.get, replicas, repeat(())))
+        others = [*compress(replicas, map(ne, replicas.values(), sizes))]
+        _leave_out(carried, room, {*(in_force.keys() - replicas.keys()), *others})
+    free = carried.free
+    for job_id in others:
+        if (count := replicas[job_id]) <= 0:
             continue
         nodes = in_force.get(job_id, ())
         if len(nodes) < count:
             carried.short[job_id] = dict(enumerate(nodes))
         else:
             nodes = carried.whole[job_id] = nodes[:count]
-        job = jobs[job_id]
-        gpus = job.spec.gpus_per_replica
-        if job.refusals and not job.refusals.keys().isdisjoint(nodes):
-            refused.append(job_id)
+        gpus = jobs[job_id].spec.gpus_per_replica
         # Nearly all are together on one node.
         if nodes and nodes.count(first := nodes[0]) == len(nodes):
             free[first] = free.get(first, NO_GPUS) - gpus * len(nodes)
@@ -257,6 +266,11 @@ def carry_over(view: ClusterState, replicas: Mapping[str, int], gone: Mapping[st
             free[node] = free.get(node, NO_GPUS) - gpus
         if nodes:
             carried.spanning.append(job_id)
+    refused = [
+        job_id
+        for job_id, job in view.special_jobs.items()
+        if job.refusals and replicas.get(job_id) and not job.refusals.keys().isdisjoint(in_force.get(job_id, ()))
+    ]
     for job_id, indices in gone.items():
         carried.take_off(view.jobs[job_id], indices)
     for job_id in refused:
@@ -266,6 +280,16 @@ def carry_over(view: ClusterState, replicas: Mapping[str, int], gone: Mapping[st
     if carried.scarce.left:
         _leave_overdrawn_nodes(carried, view)
     return carried
+
+
+def _leave_out(carried: CarryOver, room: PlannedRoom, job_ids: Set[str]) -> None:
+    """Let planned jobs have nothing."""
+    for job_id in job_ids & carried.whole.keys():
+        nodes, job = carried.whole.pop(job_id), room.jobs.get(job_id)
+        gpus = NO_GPUS if job is None or job.is_canceling else job.spec.gpus_per_replica
+        for node in nodes if gpus else ():
+            carried.free[node] += gpus
+    carried.spanning = [job_id for job_id in carried.spanning if job_id not in job_ids]
 
 
 def _leave_refusing_nodes(carried: CarryOver, view: ClusterState, job_id: str) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.order import anchor, by_size, is_uprooted, per_node, refusing, shape
+from voda.placement.order import anchor, by_size, is_uprooted, lacking, per_node, refusing, shape
 from voda.placement.partial_placement import PartialPlacement
 from voda.placement.scarce import ScarceResources
 
@@ -67,7 +67,7 @@ def _with_one_more(
     Only jobs with several GPUs per worker need it: free GPUs in all, but too few on any node. What was tried `in_vain`
     is added to it; where resources are scarce, one job is tried for all of its class, and few classes are.
     """
-    roomless = [job_id for job_id, count in replicas.items() if count > 0 and job_id not in placed]
+    roomless = [job_id for job_id in lacking(replicas, placed) if job_id not in placed]
     for job_id in by_size(view, roomless, replicas):
         job = view.jobs[job_id]
         alike = (*shape(job), job.spec.min_replicas) if view.scarce else job_id

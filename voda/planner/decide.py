@@ -5,9 +5,10 @@ GPUs are kept for a job that the nodes cannot hold now: the policy is asked agai
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final
+from typing import Final, TypeVar
 
-from voda.domain.plan import Placement, Plan
+from voda.domain.groups import copied
+from voda.domain.plan import FirstOf, Placement, Plan
 from voda.domain.reasons.holds import BegunOnce
 from voda.domain.reasons.nodes import Drained
 from voda.domain.reasons.outcomes import Keeps, Reason, Waits, also
@@ -23,6 +24,7 @@ from voda.planner.node_states import with_sick_moved
 from voda.planner.wings import NO_WINGS, FitRules, Wings
 from voda.policies import Policy
 
+T = TypeVar("T")
 _MOST_ATTEMPTS: Final = 4
 """Each one leaves out jobs of another shape, and shapes are few: a bound on the time that a decision takes."""
 _MOST_MORE: Final = 4
@@ -54,18 +56,19 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         return without_launchers(view, candidates, wings.share_gpus(candidates, policy, placed_of))
 
     candidates, placed = _decided(view, now, wings.nodes, on)
-    placement, reasons = dict(placed.placement), dict(placed.reasons)
+    placement, more = copied(placed.placement), dict[str, Reason]()
     for job_id, nodes, reason in place_without_gpus(candidates.view, candidates.without_gpus, placed.placement):
         placement |= {job_id: nodes} if nodes else {}
-        reasons[job_id] = reason
+        more[job_id] = reason
     # 3. Every job gets one reason.
-    reasons |= {
+    reasons = FirstOf(more, placed.reasons)
+    more |= {
         job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
         for job_id, why in candidates.stuck.items()
     }
     whole, guaranteed, devices = with_done(view, placement, placed.guaranteed, placed.devices)
     fixed = candidates.fixed.keys()
-    kept = {job_id: nodes for job_id, nodes in view.plan.placement.items() if job_id in fixed}
+    kept = {job_id: view.plan.placement[job_id] for job_id in fixed if job_id in view.plan.placement}
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -74,16 +77,22 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=with_sick_moved(view, {**whole, **kept}, now),
-        guaranteed={**guaranteed, **{name: each for name, each in view.plan.guaranteed.items() if name in fixed}},
-        devices={**devices, **{name: each for name, each in view.plan.devices.items() if name in fixed}},
+        placement=with_sick_moved(view, {**whole, **kept} if kept else whole, now),
+        guaranteed=_beside(guaranteed, view.plan.guaranteed, fixed),
+        devices=_beside(devices, view.plan.devices, fixed),
         launchers={**placed.launchers, **{name: at for name, at in view.plan.launchers.items() if name in fixed}},
-        reasons={
-            **_with_drains(reasons, placement, sorted(view.drains)),
-            **{job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
-            **candidates.held,
-        },
+        reasons=FirstOf(
+            candidates.held,
+            {job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
+            _with_drains(reasons, placement, sorted(view.drains)),
+        ),
     )
+
+
+def _beside(cells: Mapping[str, T], in_force: Mapping[str, T], fixed: Set[str]) -> Mapping[str, T]:
+    """Return what is noted of cells, with what is in force of jobs that keep their workers."""
+    kept = {job_id: in_force[job_id] for job_id in fixed if job_id in in_force}
+    return {**cells, **kept} if kept else cells
 
 
 def _decided(
@@ -148,7 +157,7 @@ def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: flo
         view = with_caps(without_jobs(view, short.left_out.keys()), caps_now)
     # 4. The reason is the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
-    reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out}
+    reasons = FirstOf(left_out, at_cap, short.reasons, allocation.reasons)
     placed = Placed(placement=placement, reasons=reasons, left_out=left_out)
     if not bounds or (left_out.keys() == impossible.keys() and not caps):
         return placed

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from voda.domain.groups import copied
 from voda.domain.job import Job
 from voda.domain.plan import Devices, Placement, Quotas
-from voda.domain.state import ClusterState, copied
+from voda.domain.state import ClusterState
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from voda.domain.plan import Placement
 from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
 from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
+from voda.placement.order import lacking
 
 Told = dict[tuple[int, int], Refused]
 """What is said of nodes to jobs that they refuse alike."""
@@ -58,11 +59,11 @@ def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
 
 def _doubtful(view: ClusterState) -> Iterator[Job]:
     """Yield the jobs of which a policy may count wrong: workers of one GPU that fit any node it counts right."""
-    special, sizes = view.special_jobs, {gpus for _, gpus, _ in view.job_groups.shapes}
+    special, sizes = view.special_jobs, {gpus for _, gpus, *_ in view.job_groups.shapes}
     yield from (job for job in special.values() if job.spec.gpus_per_replica > 1 or job.refusals)
     for gpus in sizes if len(special) < len(view.jobs) else ():
         roomy = sum(node.usable_gpus >= gpus for node in view.nodes.values()) if gpus > 1 else 0
-        most = max(least for _, each, least in view.job_groups.shapes if each == gpus)
+        most = max(least for _, each, least, _ in view.job_groups.shapes if each == gpus)
         if gpus > 1 and roomy < most:
             others = (job for job_id, job in view.jobs.items() if job_id not in special)
             yield from (job for job in others if job.spec.gpus_per_replica == gpus and job.spec.min_replicas > roomy)
@@ -72,9 +73,8 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
     """Return what the placement lacks of the allocation."""
     told: Told = {}
     reasons = {
-        job_id: no_room(view, job_id, size, placed, told)
-        for job_id, size in replicas.items()
-        if (placed := len(placement.get(job_id, ()))) < size
+        job_id: no_room(view, job_id, replicas[job_id], len(placement.get(job_id, ())), told)
+        for job_id in lacking(replicas, placement)
     }
     waiting = _no_easier_to_place(view, reasons.keys() - placement.keys(), placement)
     caps = {job_id: (len(placement[job_id]), why) for job_id, why in reasons.items() if job_id in placement}

@@ -27,7 +27,9 @@ def with_launchers(
 
     `jobs` are all of the pool, of which the view may lack some; launchers of those that are `leaving` are to go.
     """
-    at = {job_id: node.name for node in view.nodes.values() for job_id in node.launchers if job_id in jobs}
+    at = {
+        job_id: node.name for node in view.node_groups.special.values() for job_id in node.launchers if job_id in jobs
+    }
     going = {job_id: name for job_id, name in at.items() if job_id in leaving or job_id not in view.plan.placement}
     having = {job_id: name for job_id, name in at.items() if job_id not in going}
     asking = {job_id for job_id, job in view.special_jobs.items() if job.spec.launcher_gpus and not job.is_canceling}

@@ -27,11 +27,8 @@ def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
     """Return the view in which closed nodes have room for the workers there alone, and refuse all others."""
     silent = view.silent_since
     # Nearly all nodes are well.
-    doubtful = [
-        node
-        for node in view.nodes.values()
-        if not (node.is_ready and node.is_schedulable) or (silent and node.name in silent)
-    ]
+    doubtful = [node for node in view.node_groups.special.values() if not (node.is_ready and node.is_schedulable)]
+    doubtful += [node for name in silent if (node := view.nodes.get(name)) and node.is_ready and node.is_schedulable]
     if not doubtful:
         return view
     held = _held_gpus(view)

@@ -51,7 +51,7 @@ class AfsL:
             spec.job_id: remaining_s(view, job) / curve[count] if count and curve[count] > 0 else math.inf
             for job, spec, count, curve in zip(jobs, specs, counts, curves, strict=True)
         }
-        return explained(view, jobs, shares, why=lambda spec: _why(spec, left_s))
+        return explained(view, shares, why=lambda spec: _why(spec, left_s))
 
 
 def _why(spec: JobSpec, left_s: dict[str, float]) -> PolicyCause:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.allocation import explained, give_first, least, sharing, spread
+from voda.policies.toolkit.allocation import explained, give_first, least, most_for_all, sharing, spread
 from voda.policies.toolkit.order import by_submission
 
 
@@ -19,7 +19,8 @@ class ElasticFifo:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        jobs = by_submission(view)
-        shares = give_first(jobs, view.capacity_gpus, least)
-        spread(jobs, shares)
-        return explained(view, jobs, shares, why=sharing(view, shares, "submission"))
+        if (shares := most_for_all(view)) is None:
+            jobs = by_submission(view)
+            shares = give_first(jobs, view.capacity_gpus, least)
+            spread(jobs, shares)
+        return explained(view, shares, why=sharing(view, shares, "submission"))

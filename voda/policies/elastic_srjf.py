@@ -22,4 +22,4 @@ class ElasticSrjf:
         jobs = by_time_left(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         spread(jobs, shares)
-        return explained(view, jobs, shares, why=sharing(view, shares, "time_left"))
+        return explained(view, shares, why=sharing(view, shares, "time_left"))

@@ -50,7 +50,7 @@ class ElasticTiresias(levels.TwoQueues):
                 return Gain(per_gpu=round(gains[spec.job_id] / spec.gpus_per_replica, 2))
             return Compacted(pending=pending) if is_crowded and spec.job_id in low else None
 
-        return explained(view, submitted, shares, why=why)
+        return explained(view, shares, why=why)
 
 
 def _compact(jobs: Iterable[Job], shares: Shares) -> None:

@@ -99,7 +99,6 @@ class ElasticValue:
         places = {job_id: place for place, job_id in enumerate(ids)}
         return explained(
             view,
-            jobs,
             shares,
             why=lambda spec: handout.why(places[spec.job_id]),
             why_not=lambda spec: handout.why_not(places[spec.job_id]),

@@ -46,7 +46,7 @@ class Ffdl:
         grow_by_gain(fitting, shares, lambda job: curves[job.spec.job_id])
         total = sum(curve[shares.replicas[job_id]] for job_id, curve in curves.items())
         cause = BestSpeedup(speedup=round(total, 2), gpus=view.capacity_gpus)
-        return explained(view, jobs, shares, why=lambda _spec: cause)
+        return explained(view, shares, why=lambda _spec: cause)
 
 
 _NOISE = 1e-9

@@ -23,4 +23,4 @@ class Fifo:
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
-        return explained(view, jobs, shares, why=as_requested, size=requested)
+        return explained(view, shares, why=as_requested, size=requested)

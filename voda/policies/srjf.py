@@ -22,4 +22,4 @@ class Srjf:
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         jobs = by_time_left_as_requested(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
-        return explained(view, jobs, shares, why=as_requested, size=requested)
+        return explained(view, shares, why=as_requested, size=requested)

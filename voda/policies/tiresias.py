@@ -21,4 +21,4 @@ class Tiresias(TwoQueues):
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         jobs = by_queue(by_first_start(by_submission(view)))
         shares = give_first(jobs, view.capacity_gpus, requested)
-        return explained(view, jobs, shares, why=as_requested, size=requested)
+        return explained(view, shares, why=as_requested, size=requested)

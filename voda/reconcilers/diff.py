@@ -9,7 +9,9 @@ for GPUs that the next one has to free, and nothing else opens the cycle, the jo
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
+from itertools import compress, repeat
+from operator import ne
 from typing import Final
 
 from voda.cluster.port import Observed
@@ -158,9 +160,14 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
     """Return the ends of all jobs that have workers, or are starting some, and should have none."""
     ends: list[HaltJob | StopJob] = []
     jobs, planned = state.jobs, state.plan.placement
-    at_work = {*observed.starting, *[job_id for job_id, workers in observed.workers.items() if workers]}
-    canceled = [job_id for job_id, job in jobs.items() if job.is_canceling]
-    for job_id in sorted(at_work.difference(planned) | at_work.difference(jobs) | at_work.intersection(canceled)):
+    at_work, starting = observed.workers.keys(), {*observed.starting}
+    canceled = {job_id for job_id, job in state.special_jobs.items() if job.is_canceling}
+    ending = (
+        (at_work - planned.keys()) | (at_work - jobs.keys()) | (starting - planned.keys()) | (starting - jobs.keys())
+    )
+    for job_id in sorted(ending | (canceled & at_work) | (canceled & starting)):
+        if not (observed.workers.get(job_id) or job_id in starting):
+            continue
         job = jobs.get(job_id)
         if job is None:
             ends.append(StopJob(job_id=job_id, reason="unknown"))
@@ -174,13 +181,11 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
 def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
     """Return the planned jobs whose workers differ from the plan, the earliest submitted first."""
     wanting: dict[str, tuple[Job, Mapping[int, str]]] = {}
-    at_work = observed.workers
-    for job_id, planned in state.plan.placement.items():
-        workers = at_work.get(job_id, _NOBODY)
-        size = len(planned)
-        # Nearly always the indices come in their order: two tuples are compared faster than looked up one by one.
-        if len(workers) == size and tuple(workers.values()) == planned and tuple(workers) == _indices(size):
-            continue
+    placement, at_work = state.plan.placement, observed.workers
+    # Nearly all are as planned.
+    found, wanted = map(at_work.get, placement, repeat(_NOBODY)), map(_in_order, placement.values())
+    for job_id in compress(placement, map(ne, found, wanted)):
+        planned, workers = placement[job_id], at_work.get(job_id, _NOBODY)
         job = state.jobs.get(job_id)
         done = job.done if job is not None else ()
         if _is_as_planned(workers, planned, done):
@@ -234,9 +239,9 @@ def _rescaled(state: ClusterState, observed: Observed) -> list[tuple[str, int]]:
     return changed
 
 
-@cache
-def _indices(size: int) -> tuple[int, ...]:
-    return tuple(range(size))
+@lru_cache(maxsize=1 << 15)
+def _in_order(planned: tuple[str, ...]) -> Mapping[int, str]:
+    return dict(enumerate(planned))
 
 
 def _free(observed: Observed, names: frozenset[str]) -> dict[str, Gpus]:

@@ -51,7 +51,7 @@ class Thrifty:
         jobs = by_submission(view)
         spared = parameters(view, self.name, ThriftyParameters).spared
         shares = give_first(jobs, view.capacity_gpus - spared, requested)
-        return explained(view, jobs, shares, why=as_requested, size=requested)
+        return explained(view, shares, why=as_requested, size=requested)
 '''
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from voda.domain.groups import JobGroups
 from voda.domain.job import Job, VainDisplacement
 from voda.domain.reasons.nodes import Said
-from voda.domain.state import JobGroups
 from voda.projections.cluster.displacements import let_displace_again
 from voda.projections.cluster.live_jobs import LiveJobs
 

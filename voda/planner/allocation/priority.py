@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
-from voda.domain.plan import Allocation, Placement
+from voda.domain.plan import Allocation, FirstOf, Placement
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
@@ -103,7 +103,7 @@ def _allocate_jobs(view: ClusterState, policy: Policy, now: float) -> Allocation
     if not view.settings.heeds_resize_cost or weighs_restarts(policy):
         return answer
     replicas, reasons = without_thrash(view, answer.replicas, now)
-    return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
+    return Allocation(replicas=replicas, reasons=FirstOf(reasons, answer.reasons)) if reasons else answer
 
 
 def _behind_higher(reason: Reason, served: int, used_gpus: Gpus) -> Reason:

@@ -7,9 +7,9 @@ program, if it is undone too soon; see docs/adr/0028.
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from itertools import compress, repeat
-from operator import gt
+from operator import gt, lt, not_
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus, total
@@ -28,7 +28,9 @@ def without_thrash(
     Of a growth of which a part pays, the largest such part stays. Only the GPUs of the growths left out are given back:
     to preempted jobs first, then to waiting ones, then to shrunk ones.
     """
-    left_out = _growths_that_do_not_pay(view, wanted, now)
+    # Nearly no job grows or shrinks.
+    sizes = [*map(len, map(view.plan.placement.get, wanted, repeat(())))]
+    left_out = _growths_that_do_not_pay(view, wanted, compress(wanted, map(gt, wanted.values(), sizes)), now)
     near_retries = _growths_into_retries(view, wanted, left_out.keys())
     growths: dict[str, tuple[int, GrowthUnpaid | GrowthNearRetry]] = {**left_out, **near_retries}
     if not growths:
@@ -49,7 +51,7 @@ def without_thrash(
         outcome = Keeps if job_id in view.plan.placement else Starts
         reasons[job_id] = outcome(workers=size, why=(OthersGrowthUnpaid(),))
         freed -= size * view.jobs[job_id].spec.gpus_per_replica
-    undone = _shrinks_undone(view, wanted, freed)
+    undone = _shrinks_undone(view, wanted, compress(wanted, map(lt, wanted.values(), sizes)), freed)
     replicas.update(undone)
     for job_id, size in undone.items():
         had, why = len(view.plan.placement[job_id]), (ShrinkNeedless(to=wanted[job_id]),)
@@ -59,21 +61,15 @@ def without_thrash(
 
 
 def _growths_that_do_not_pay(
-    view: ClusterState, wanted: Mapping[str, int], now: float
+    view: ClusterState, wanted: Mapping[str, int], larger: Iterable[str], now: float
 ) -> dict[str, tuple[int, GrowthUnpaid]]:
     """Return job id -> the size that pays, or the one it has, and why it gets no more."""
     in_force = view.plan.placement
-    # Nearly no job grows.
-    sizes = map(len, map(in_force.get, wanted, repeat(())))
-    growing = [
-        job_id
-        for job_id in compress(wanted, map(gt, wanted.values(), sizes))
-        if in_force.get(job_id) and _is_settled(view, job_id)
-    ]
+    growing = [job_id for job_id in larger if in_force.get(job_id) and _is_settled(view, job_id)]
     if not growing:
         return {}
     jobs, unpaid = view.jobs, dict[str, tuple[int, GrowthUnpaid]]()
-    used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items() if size)
+    used = view.gpus_of(wanted)
     above = max(0, view.capacity_gpus - used)
     # A start takes free GPUs first, then those of the job that was submitted last.
     for job_id in sorted(growing, key=lambda job_id: (-jobs[job_id].submitted_at, job_id)):
@@ -133,7 +129,7 @@ def _growths_into_retries(
     def grown_gpus(job_id: str) -> Gpus:
         return (wanted[job_id] - len(in_force[job_id])) * jobs[job_id].spec.gpus_per_replica
 
-    used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items())
+    used = view.gpus_of(wanted)
     left = view.capacity_gpus - used + total(map(grown_gpus, left_out))
     growing = [job_id for job_id, size in wanted.items() if 0 < len(in_force.get(job_id, ())) < size]
     kept: dict[str, tuple[int, GrowthNearRetry]] = {}
@@ -169,7 +165,7 @@ def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) 
         return job_id not in in_force, view.jobs[job_id].submitted_at, job_id
 
     served: dict[str, int] = {}
-    for job_id in sorted((job_id for job_id, size in wanted.items() if not size), key=rank):
+    for job_id in sorted(compress(wanted, map(not_, wanted.values())), key=rank):
         spec = view.jobs[job_id].spec
         had = max(len(in_force.get(job_id, ())), spec.min_replicas)
         if size := spec.size_within(min(had, freed // spec.gpus_per_replica)):
@@ -178,10 +174,12 @@ def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) 
     return served
 
 
-def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:
+def _shrinks_undone(
+    view: ClusterState, wanted: Mapping[str, int], smaller: Iterable[str], freed: Gpus
+) -> Mapping[str, int]:
     """Return job id -> replicas it keeps after all: whole shrinks first, then parts, earlier submission first."""
     shrunk = sorted(
-        (job_id for job_id, size in wanted.items() if 0 < size < _size_to_keep(view, job_id, size)),
+        (job_id for job_id in smaller if 0 < wanted[job_id] < _size_to_keep(view, job_id, wanted[job_id])),
         key=lambda job_id: (view.jobs[job_id].submitted_at, job_id),
     )
     undone: dict[str, int] = {}

@@ -78,8 +78,8 @@ class NodeFit:
 
     def shown(self, view: ClusterState) -> ClusterState:
         """Return the view in which nodes refuse the jobs whose workers they cannot take, or as many of them as GPUs."""
-        is_bound = any(node.taints or node.room is not None for node in view.nodes.values())
-        if not (is_bound or any(job.spec.needs is not None for job in view.jobs.values())):
+        is_bound = any(node.taints or node.room is not None for node in view.node_groups.special.values())
+        if not (is_bound or any(has_needs for *_, has_needs in view.job_groups.shapes)):
             return view
         changed, is_stale = self._follow_jobs(view.jobs), self._follow_nodes(view.nodes)
         if not all(self._marked_nodes.heeds(alike.needs) for alike in self._classes.values() if alike.closed is None):

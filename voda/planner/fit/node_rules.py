@@ -1,7 +1,7 @@
 """The hook of a decision for nodes that do not take every job: filters, resources, and who gives way for them."""
 
 from collections.abc import Callable, Mapping, Set
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,8 @@ from voda.planner.gpuless.outranked import beside_outranked
 from voda.planner.wings import Decided, FitRules, NodeBounds
 from voda.policies import Policy, gives_as_requested
 
+_MOST_POOLS: Final = 64
+
 
 class KubernetesRules(FitRules):
     """What kube-scheduler would say of the nodes; for one thread at a time."""
@@ -27,7 +29,11 @@ class KubernetesRules(FitRules):
         self._pools: dict[str, NodeFit] = {}
 
     def shown(self, view: ClusterState) -> ClusterState:
-        return self._pools.setdefault(view.pool, NodeFit()).shown(view)
+        fit = self._pools[view.pool] = self._pools.pop(view.pool) if view.pool in self._pools else NodeFit()
+        if len(self._pools) > _MOST_POOLS:
+            # What was asked about longest ago; it costs one look at all of that pool to know it again.
+            del self._pools[next(iter(self._pools))]
+        return fit.shown(view)
 
     def placer(self, placer: Placer, policy: Policy) -> Placer:
         return _Yielding(placer, may_shrink=not gives_as_requested(policy))
@@ -53,7 +59,8 @@ class _Yielding:
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         ways = Ways(view=view, replicas=replicas, may_shrink=self._may_shrink)
         placed = self._placer.place(view, replicas, now)
-        given = give_way(ways, placed)
+        if (given := give_way(ways, placed)) is placed:
+            return placed
         is_whole = all(len(given.get(job_id, ())) == count for job_id, count in replicas.items())
         spanning = (job_id for job_id, nodes in given.items() if len(set(nodes)) > 1 and nodes != placed.get(job_id))
         if not is_whole or not any(spanning):

@@ -6,13 +6,14 @@ steps of others. Every number in a reason is one the decision was made with.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus, total
+from voda.domain.groups import copied
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.reasons.outcomes import Keeps, Preempted, Reason, Resized, Starts, Waits
@@ -36,6 +37,13 @@ def requested(spec: JobSpec) -> int:
 def least(spec: JobSpec) -> int:
     """Return the fewest replicas the job can run on."""
     return spec.min_replicas
+
+
+def most_for_all(view: ClusterState) -> Shares | None:
+    """Return the most workers of every ready job, whatever the order; None: they need more GPUs, or it is not known."""
+    if (known := view.known_groups) is None or known.most_gpus > view.capacity_gpus:
+        return None
+    return Shares(Gpus(view.capacity_gpus - known.most_gpus), copied(known.most))
 
 
 def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
@@ -155,9 +163,8 @@ def as_requested(_spec: JobSpec) -> None:
     """Return no cause: the job gets what it requested."""
 
 
-def explained(  # noqa: PLR0913 - what causes a reason
+def explained(
     view: ClusterState,
-    jobs: Sequence[Job],
     shares: Shares,
     *,
     why: Callable[[JobSpec], PolicyCause | None],
@@ -175,11 +182,9 @@ def explained(  # noqa: PLR0913 - what causes a reason
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
 
-    def reasons() -> Mapping[str, Reason]:
-        return {job.spec.job_id: reason(job.spec) for job in jobs}
-
-    def reason(spec: JobSpec) -> Reason:
-        gets, had = replicas[spec.job_id], len(had_nodes.get(spec.job_id, ()))
+    def reason(job_id: str) -> Reason:
+        spec = view.jobs[job_id].spec
+        gets, had = replicas[job_id], len(had_nodes.get(job_id, ()))
         if not gets:
             waits = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
             return waits if (cause := why_not(spec)) is None else replace(waits, why=(cause,))
@@ -189,24 +194,25 @@ def explained(  # noqa: PLR0913 - what causes a reason
         causes = () if cause is None else (cause,)
         return Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
 
-    return Allocation(replicas=replicas, reasons=_Reasons(replicas, reasons))
+    return Allocation(replicas=replicas, reasons=_Reasons(replicas, reason))
 
 
 class _Reasons(Mapping[str, Reason]):
-    """The reasons of these jobs, made when one is asked for: of a part of a plan nobody does."""
+    """The reasons of these jobs, each made when it is asked for: of most nobody does."""
 
-    def __init__(self, job_ids: Collection[str], make: Callable[[], Mapping[str, Reason]]) -> None:
-        self._job_ids, self._make = job_ids, make
-
-    @cached_property
-    def _all(self) -> Mapping[str, Reason]:
-        return self._make()
+    def __init__(self, job_ids: Collection[str], reason: Callable[[str], Reason]) -> None:
+        self._job_ids, self._reason = job_ids, reason
 
     def __getitem__(self, job_id: str) -> Reason:
-        return self._all[job_id]
+        if job_id not in self._job_ids:
+            raise KeyError(job_id)
+        return self._reason(job_id)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._job_ids
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(self._job_ids)
 
     def __len__(self) -> int:
         return len(self._job_ids)

@@ -89,13 +89,15 @@ class LiveCluster(Projection):
     def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
         """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
         live_pool = self.pool(pool)
-        groups = live_pool.live_jobs.groups()
+        groups, plan = live_pool.live_jobs.groups(), live_pool.plan
+        whole = self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains))
+        nodes = live_pool.live_jobs.node_groups(whole)
         return ClusterState(
             pool=pool,
             position=self.position,
             jobs=groups.jobs,
-            nodes=self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
-            plan=live_pool.plan,
+            nodes=nodes.nodes,
+            plan=plan,
             opened=live_pool.opened.copy(),
             estimates=estimates or {},
             settings=live_pool.settings,
@@ -113,7 +115,9 @@ class LiveCluster(Projection):
             cells_revision=live_pool.cells_revision,
             gangs=live_pool.gangs.copy(),
             gangs_version=live_pool.gangs_version,
+            nodes_known=nodes,
             groups=groups,
+            room=None if self.cells(pool) else live_pool.live_jobs.room(groups.jobs, nodes.nodes, plan.placement),
         )
 
     def cells(self, pool: str) -> CellsSpec | None:

@@ -3,12 +3,14 @@
 Rule: what is kept beside the jobs follows from them alone, and costs what changes.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from voda.changed_keys import ChangedKeys
+from voda.domain.groups import JobGroups, NodeGroups, PlannedRoom
 from voda.domain.job import Job
-from voda.domain.state import JobGroups
+from voda.domain.node import Node
+from voda.domain.plan import Placement
 
 _ONE_CHANGE_COSTS: Final = 4
 """Looks at a job that did not change."""
@@ -23,8 +25,10 @@ class LiveJobs(dict[str, Job]):
         self.in_vain = {job_id for job_id, job in self.items() if job.displaced_in_vain is not None}
         """Those for which others left GPUs in vain."""
         self._groups: JobGroups | None = None
-        self._grouped = 0
-        """Changes that the groups have."""
+        self._nodes = NodeGroups.of({})
+        self._room: PlannedRoom | None = None
+        self._grouped = self._roomed = 0
+        """Changes that these have."""
 
     def __setitem__(self, job_id: str, job: Job) -> None:
         super().__setitem__(job_id, job)
@@ -45,6 +49,27 @@ class LiveJobs(dict[str, Job]):
             self._groups = self._groups.following(self.copy(), changed)
         self._grouped = self.changes.count
         return self._groups
+
+    def room(self, jobs: Mapping[str, Job], nodes: Mapping[str, Node], placement: Placement) -> PlannedRoom:
+        """Return what a plan leaves of nodes: the jobs are these as they are, of which `replanned` told the changes."""
+        changed = self.changed_since(self._roomed)
+        if self._room is None or changed is None or _ONE_CHANGE_COSTS * len(changed) > len(self):
+            self._room = PlannedRoom.of(jobs, nodes, placement)
+        else:
+            self._room = self._room.following(jobs, nodes, placement, changed)
+        self._roomed = self.changes.count
+        return self._room
+
+    def node_groups(self, nodes: Mapping[str, Node]) -> NodeGroups:
+        """Return the pool's nodes in groups: the very same as long as they are as they were."""
+        if self._nodes.nodes != nodes or [*self._nodes.nodes] != [*nodes]:
+            self._nodes = NodeGroups.of(nodes)
+        return self._nodes
+
+    def replanned(self, job_ids: Iterable[str]) -> None:
+        """Take note that a plan has other workers for these jobs."""
+        for job_id in job_ids:
+            self.changes.add(job_id)
 
     def changed_since(self, count: int) -> Collection[str] | None:
         """Return the jobs that changed, came or went after so many changes; None: any may have."""

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, GangAllocation, GangPod
 from voda.domain.gpus import Gpus
+from voda.domain.groups import copied
 from voda.domain.job import Job
 from voda.domain.node import Node, with_known_labels
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.requests import Requested
 from voda.domain.settings import Settings, SettingsPatch, patched
-from voda.domain.state import UserService, copied, mostly_silent
+from voda.domain.state import UserService, mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -201,6 +202,7 @@ def change_settings(pool: LivePool, patch: SettingsPatch, at: float) -> None:
 
 def note_placed(pool: LivePool, fact: PlanAdopted, at: float) -> None:
     """Note which live jobs a plan gives workers, and from which it takes all; the plan before is in force still."""
+    pool.live_jobs.replanned((*fact.placed, *fact.released))
     for job_id in fact.released:
         pool.placed_at.pop(job_id, None)
         if (job := pool.jobs.get(job_id)) is not None:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
+from voda.domain.groups import copied
 from voda.domain.node import Node
 from voda.domain.shares import PendingRequest, PodShares, SharingNode
-from voda.domain.state import copied
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection

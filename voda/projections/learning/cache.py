@@ -6,6 +6,7 @@ category has.
 
 from collections.abc import Mapping
 
+from voda.changed_keys import ChangedKeys
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import Settings
 from voda.domain.state import Estimate
@@ -45,6 +46,9 @@ class ReadEstimates:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.jobs: Mapping[str, Job] = {}
+        self.changes: ChangedKeys | None = None
+        self.count = 0
+        """Changes of the jobs that it has, where they count these."""
         self.estimates: dict[str, Estimate] = {}
         self.stamps: Stamps = (0, 0, 0)
         self.strangers: set[str] = set()

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from voda.changed_keys import other_keys
+from voda.changed_keys import ChangedKeys, other_keys
+from voda.domain.groups import copied
 from voda.domain.job import Job, JobSpec
 from voda.domain.settings import Settings
 from voda.domain.state import ASSUMED, Belief, Estimate
@@ -46,18 +47,26 @@ class Learning(Projection):
         return self._new_estimate(job, settings, cached)
 
     def estimates(self, pool: str, jobs: Mapping[str, Job], settings: Settings) -> dict[str, Estimate]:
-        """Return the estimates of all jobs of a pool; most are as they were read last."""
+        """Return the estimates of all jobs of a pool; most are as they were read last.
+
+        Jobs that know what changed of them since are not compared.
+        """
         read = self._read.get(pool)
         if read is None or read.settings is not settings:
             read = self._read[pool] = ReadEstimates(settings)
-        anew = {*other_keys(read.jobs, jobs), *read.strangers, *self._known.changed_since(read.stamps)}
+        changes: ChangedKeys | None = getattr(jobs, "changes", None)
+        others = changes.since(read.count) if changes is not None and changes is read.changes else None
+        others = other_keys(read.jobs, jobs) if others is None else others
+        anew = {*others, *read.strangers, *self._known.changed_since(read.stamps)}
         for job_id in anew & jobs.keys():
             read.estimates[job_id] = self.estimate(jobs[job_id], settings)
             (read.strangers.discard if job_id in self._known.jobs else read.strangers.add)(job_id)
         if len(read.estimates) > len(jobs):
-            read.estimates = {job_id: read.estimates[job_id] for job_id in jobs}
+            for job_id in read.estimates.keys() - jobs.keys():
+                del read.estimates[job_id]
             read.strangers &= jobs.keys()
-        read.jobs, read.stamps = dict(jobs), self._known.stamps
+        read.jobs, read.stamps = copied(jobs), self._known.stamps
+        read.changes, read.count = changes, 0 if changes is None else changes.count
         return read.estimates.copy()
 
     def measurements(self, job_id: str) -> JobMeasurements | None:

@@ -182,6 +182,19 @@ def test_refusal_of_fewer_than_the_log_has_is_told_once_it_lasts() -> None:
     virtually(act())
 
 
+def test_refusal_of_one_node_waits_on_while_others_are_looked_at() -> None:
+    async def act() -> None:
+        told = Told()
+        told.see(2, is_settled=False)
+        await asyncio.sleep(UNSETTLED_S)
+        # As gates are lifted for workers on another node.
+        told.reports.see("a", {}, among={"n2"})
+        told.see(2, is_settled=False)
+        assert told.facts == [(FULL, 2)]
+
+    virtually(act())
+
+
 def test_one_worker_more_is_tried_after_longer_and_longer_delays_up_to_an_hour() -> None:
     async def act() -> None:
         told = Told()

@@ -16,8 +16,24 @@ from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.fit.node_fit import NodeFit, with_fit
+from voda.planner.fit.node_rules import KubernetesRules
 from voda.planner.registries import all_wings
 from voda.policies import POLICIES
+
+
+def test_pool_that_was_forgotten_is_decided_about_as_before() -> None:
+    rules, view = (
+        KubernetesRules(),
+        a_state(
+            jobs=[a_job("a", needs=PodNeeds(selector={"zone": "a"}))],
+            nodes=[a_node("n1"), a_node("n2", labels={"zone": "a"})],
+        ),
+    )
+    for number in range(200):
+        rules.shown(replace(view, pool=f"pool-{number}"))
+    assert len(rules._pools) < 100
+    again = rules.shown(replace(view, pool="pool-0"))
+    assert again.jobs["a"].refusals.keys() == {"n1"}
 
 
 class DrawnPool:

@@ -59,7 +59,8 @@ class GateLifter:
         has = [*self._inventory.gpu_nodes(job_id).values()]
         reasons = {node: why for pod, node in placed if node and (why := self._contradiction(pod, node))}
         if reasons:
-            self._refusals.see(job_id, {node: Refusal(why, has.count(node)) for node, why in reasons.items()})
+            found = {node: Refusal(why, has.count(node)) for node, why in reasons.items()}
+            self._refusals.see(job_id, found, among={node for _, node in placed})
             return
         laps: list[float] = []
         for pod, node in placed:

@@ -113,14 +113,16 @@ class RefusalReports:
             self._heard[job_id] = heard
         self.see(job_id, refusals_of(workers, heard))
 
-    def see(self, job_id: str, found: Mapping[str, Refusal]) -> None:
+    def see(self, job_id: str, found: Mapping[str, Refusal], among: Collection[str] | None = None) -> None:
         """Report the nodes that refuse workers of a job now; what is reported already is not, until it is tried again.
 
         Where a node takes fewer than the log has, or lacks devices, the refusal may be older than the room that is
-        there by now.
+        there by now. What was seen of nodes that are not `among` those looked at stays; None: all are.
         """
         now = self._clock.now()
-        before = {pair: self._since.pop(pair) for pair in [*self._since] if pair.startswith(_pair(job_id, ""))}
+        mine = [pair for pair in self._since if pair.startswith(_pair(job_id, ""))]
+        looked_at = None if among is None else {_pair(job_id, node) for node in among}
+        before = {pair: self._since.pop(pair) for pair in mine if looked_at is None or pair in looked_at}
         for node, refusal in found.items():
             pair, known = _pair(job_id, node), self._known(job_id, node)
             # What a former leader was told of by the same pod.
