@@ -25,7 +25,7 @@ def timeline(
     since: Annotated[str, Option("--from", help=f"Trace: {MOMENT}; by default the beginning.")] = "",
     until: Annotated[str, Option("--until", help=f"Trace: {MOMENT}; by default the end.")] = "",
 ) -> None:
-    """Draw who had which GPU when, and what became of each job, as one HTML page or as a trace.
+    """Draw who had which GPU when: an HTML page, or a trace for Perfetto.
 
     \b
     Examples:
