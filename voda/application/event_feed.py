@@ -84,15 +84,20 @@ async def page_before(store: EventStore, wanted: EventFilter, *, before: int, li
     end = await store.position()
     reached = min(before, end + 1)
     found: list[Event] = []
-    left = _MOST_READ
+    left, span, is_large = _MOST_READ, _CHUNK, False
     while reached > 1 and len(found) < limit and left > 0:
-        after = max(reached - 1 - _CHUNK, 0)
-        read: list[Event] = []
-        while after < reached - 1:
-            some, after, _ = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=_CHUNK)
-            read += some
-        left -= max(len(read), 1)
-        reached = max(reached - 1 - _CHUNK, 0) + 1
+        after = max(reached - 1 - span, 0)
+        chunk = min(span, _CHUNK)
+        read, until, fills_page = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=chunk)
+        is_large = is_large or fills_page
+        if until < reached - 1:
+            # More of them, or of their bytes, than one page has.
+            span = max(min(span, reached - 1) // 2, 1)
+            continue
+        left -= left if is_large else max(len(read), 1)
+        # In the streams of a job there may be few events among many positions.
+        span = span * 4 if len(read) < _CHUNK // 4 else span
+        reached = after + 1
         for event in reversed(read):
             if wanted(event):
                 found.append(event)

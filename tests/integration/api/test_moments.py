@@ -96,6 +96,12 @@ async def test_changes_when_applied_then_lead_from_moment_to_moment() -> None:
         assert found.end == to_45.position
 
 
+async def test_changes_when_the_calendar_ends_before_them_are_refused() -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", f"{STATE}/changes?at=9998-12-31&seconds=3153600000&frames=1")
+        assert (answer.status, answer.as_a(Problem).field) == (422, "seconds")
+
+
 async def test_watch_when_jobs_change_then_tells_what_changed() -> None:
     async with (
         a_service(nodes={"n1": 4}) as service,
