@@ -104,10 +104,12 @@ async def test_walk_when_the_log_ends_then_ends_with_its_end() -> None:
 async def test_walk_when_it_takes_long_then_others_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_module, "PAGE_FOLDED", 5)
     store = await stored()
-    end, whole, may_go_on = await store.position(), store.read, asyncio.Event()
+    end, whole = await store.position(), store.read
+    is_far, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(after: int, limit: int, *, stream: str | None = None) -> object:
         if after >= 50:
+            is_far.set()
             await may_go_on.wait()
         return await whole(after, limit, stream=stream)
 
@@ -117,6 +119,7 @@ async def test_walk_when_it_takes_long_then_others_do_not_wait(monkeypatch: pyte
     walking = asyncio.create_task(
         past.walk(10, [0.0, last + 1], lambda cluster, _: seen.append((cluster.position, cluster.dump())))
     )
+    await is_far.wait()
     async with asyncio.timeout(20):
         assert await past.at(20, lambda cluster: cluster.dump()) == (await folded(store, 20)).dump()
     may_go_on.set()

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from voda.application.journal import JournalView
 from voda.concurrency import within
+from voda.domain.errors import LogArchived
 from voda.events.envelope import Event
 from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
@@ -80,15 +81,26 @@ async def page_before(store: EventStore, wanted: EventFilter, *, before: int, li
     """Return up to `limit` of the wanted events with position < `before`, the newest first.
 
     `last_position` of the page is the position from which on it has all of them; it may be short, as `page` may.
+
+    Raises:
+        LogArchived: the next ones are in an archive that is out of reach.
     """
     end = await store.position()
     reached = min(before, end + 1)
     found: list[Event] = []
-    left, span, is_large = _MOST_READ, _CHUNK, False
+    left, span, is_large, base = _MOST_READ, _CHUNK, False, 0
     while reached > 1 and len(found) < limit and left > 0:
-        after = max(reached - 1 - span, 0)
+        after = max(reached - 1 - span, base)
         chunk = min(span, _CHUNK)
-        read, until, fills_page = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=chunk)
+        try:
+            read, until, fills_page = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=chunk)
+        except LogArchived as error:
+            if reached - 1 > error.base > base:
+                base = error.base
+                continue
+            if found:
+                break
+            raise
         is_large = is_large or fills_page
         if until < reached - 1:
             # More of them, or of their bytes, than one page has.
