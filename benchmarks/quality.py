@@ -12,13 +12,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.quality_pictures import NEW, write_pictures
 from benchmarks.variations import Variation, varied
 from voda.domain.errors import VodaError
 from voda.policies import POLICIES
@@ -28,8 +29,6 @@ from voda.simulator.metrics import RunResult
 from voda.simulator.workloads.catalogue import load_workload
 
 WORKLOADS: Final = tuple(f"{load}/workload-{number}" for load in ("pollux", "pollux-2x") for number in (1, 3, 4, 6, 8))
-NEW: Final = "elastic-value"
-"""What the others are the yardstick of."""
 _S_PER_H: Final = 3600.0
 _NAMES: Final = ("workloads", "policy", "placer")
 _HEADS: Final = ("avg JCT s", "ratio", "unfair %", "worst rho", "restarts", "makespan h")
@@ -107,11 +106,19 @@ def _cells(each: Figures) -> tuple[str, ...]:
     )
 
 
+class Measured(NamedTuple):
+    """One run of a workload."""
+
+    result: RunResult
+    jct_s: Sequence[float]
+    """Completion times of its jobs."""
+
+
 async def measured(
     workloads: Sequence[str], runs: Sequence[ComparedRun], variation: Variation, *, data: Path | None, seed: int
-) -> Sequence[RunResult]:
+) -> Sequence[Measured]:
     """Run all workloads once for each policy and placer, and tell standard error how far it is."""
-    results: list[RunResult] = []
+    results: list[Measured] = []
     for number, name in enumerate(workloads, start=1):
         workload = varied(load_workload(name, data=data, seed=seed), variation, seed)
         for run in runs:
@@ -119,8 +126,30 @@ async def measured(
             (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
             if outcome.unfinished:
                 print(f"{name}, {run.title}: {len(outcome.unfinished)} jobs did not end", file=sys.stderr, flush=True)
-            results.append(outcome.result)
+            ended = [job.jct_s for job in outcome.history.finished if job.outcome == "completed"]
+            results.append(Measured(outcome.result, ended))
     return results
+
+
+def draw(folder: Path, runs: Sequence[Measured], *, are_varied: bool) -> Sequence[Path]:
+    """Write the pictures of every family of workloads; of several placers, each policy has the first one."""
+    figures = summarise([run.result for run in runs])
+    paths: list[Path] = []
+    for family in dict.fromkeys(each.family for each in figures):
+        placers = {each.policy: each.placer for each in reversed(figures) if each.family == family}
+        jct_s: dict[str, list[float]] = {policy: [] for policy in placers}
+        for result, seconds in runs:
+            if result.workload.partition("/")[0] == family and placers[result.policy] == result.placer:
+                jct_s[result.policy] += seconds
+        unfair = {
+            each.policy: each.unfair_share
+            for each in figures
+            if each.family == family and each.placer == placers[each.policy]
+        }
+        names = {run.result.workload for run in runs if run.result.workload.startswith(f"{family}/")}
+        has_published = not are_varied and names == {name for name in WORKLOADS if name.startswith(f"{family}/")}
+        paths += write_pictures(folder, family, jct_s, unfair, has_published=has_published)
+    return paths
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -133,6 +162,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sigma", type=float, default=0.0, help="epochs are drawn, lognormal around the workload's")
     parser.add_argument("--without-categories", action="store_true", help="every job is the only one of its kind")
     parser.add_argument("--powers-of-two", action="store_true", help="jobs run at 1, 2, 4, 8, ... replicas alone")
+    parser.add_argument("--pictures", type=Path, help="folder for pictures, as SVG files")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -146,10 +176,13 @@ def main(arguments: Sequence[str]) -> None:
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
         names = given.workload or WORKLOADS
-        results = asyncio.run(measured(names, runs, variation, data=given.data, seed=given.seed))
+        measurements = asyncio.run(measured(names, runs, variation, data=given.data, seed=given.seed))
     except VodaError as error:
         sys.exit(str(error))
+    results = [run.result for run in measurements]
     figures = summarise(results)
+    if given.pictures is not None:
+        draw(given.pictures, measurements, are_varied=bool(variation.name))
     if given.output == "json":
         document: Mapping[str, object] = {"figures": figures, "runs": results}
         print(msgspec.json.format(msgspec.json.encode(document)).decode())

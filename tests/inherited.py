@@ -55,7 +55,7 @@ def showing(folder: Path) -> str:
     return f"/usr/bin/python3 -I {path}"
 
 
-def nothing_of_roots(nice: int = 10) -> list[str]:
+def nothing_of_roots(nice: int = 5) -> list[str]:
     """Return what the program prints that has nothing of what `roots_own` sets: all is as at a login, but `nice`."""
     limits = " ".join(str(limits) for _, limits in sorted(limits_at_login().items()))
     return [

@@ -22,8 +22,8 @@ from voda import config
 _LIBRARY: Final = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 _DAYS: Final = {365: "ahead of", -365: "behind"}
 _TOKENS: Final = (b"voda_", b"vjob_", b"Bearer")
-_READY_S: Final = 60.0
-_RETENTION_S: Final = 60.0
+_READY_S: Final = 180.0
+_RETENTION_S: Final = 180.0
 """It looks half a minute after the start."""
 _COMMAND_S: Final = 60.0
 _POLL_S: Final = 0.1

@@ -71,6 +71,7 @@ _UNCONFINED = {"type": "Unconfined"}
 _DEFAULT = {"type": "RuntimeDefault"}
 _LOCALHOST = {"type": "Localhost", "localhostProfile": "mine"}
 _CONTEXT = "securityContext"
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _HOSTS = ("", "127.0.0.1", "10.0.0.1")
 STANDARD: Sequence[Change] = (
     *(_of_pod(f"spec/{field}", True, True, False) for field in ("hostNetwork", "hostPID", "hostIPC")),
@@ -118,6 +119,21 @@ STANDARD: Sequence[Change] = (
     _volume("projected", {"sources": [{"serviceAccountToken": {"path": "token", "audience": "vault"}}]}),
     _volume("csi", {"driver": "csi.example.com"}),
     _volume("image", {"reference": "data:1"}),
+    _volume("gitRepo", {"repository": "https://example.com/a.git"}),
+    _volume("flexVolume", {"driver": "example.com/a"}),
+    _volume("ephemeral", {"volumeClaimTemplate": {"spec": _CLAIM}}),
+    _volume("projected", {"sources": [{"clusterTrustBundle": {"name": "roots", "path": "roots"}}]}),
+    _of_pod("spec/automountServiceAccountToken", True, False),
+    _of_pod("spec/priorityClassName", "system-node-critical"),
+    _of_pod("spec/nodeName", "n1"),
+    _of_pod("spec/hostAliases", [{"ip": "127.0.0.1", "hostnames": ["voda"]}]),
+    _of_pod(f"spec/{_CONTEXT}/supplementalGroups", [0]),
+    _of_pod(f"spec/{_CONTEXT}/fsGroup", 0),
+    _of_pod(f"spec/{_CONTEXT}/sysctls", [{"name": "kernel.shm_rmid_forced", "value": "1"}]),
+    _of_container("restartPolicy", "Always"),
+    _of_container("volumeMounts", [{"name": "v0", "mountPath": "/v0", "mountPropagation": "Bidirectional"}]),
+    _of_container("volumeDevices", [{"name": "v0", "devicePath": "/dev/v0"}]),
+    _of_container("stdin", True),
     _volume("iscsi", {"targetPortal": "1.2.3.4", "iqn": "iqn.2001-04.com.example:a", "lun": 0}),
 )
 """What the Pod Security Standards speak of."""
@@ -129,6 +145,17 @@ OF_OTHERS: Sequence[Change] = (
     *(_volume("secret", {"secretName": name}) for name in SECRETS),
     *(_volume("projected", {"sources": [{"secret": {"name": name}}]}) for name in SECRETS),
     *(_volume("csi", {"driver": "csi.example.com", "nodePublishSecretRef": {"name": name}}) for name in SECRETS),
+    *(
+        _volume(kind, {**source, field: name if field == "secretName" else {"name": name}})
+        for name in SECRETS
+        for kind, field, source in (
+            ("azureFile", "secretName", {"shareName": "a"}),
+            ("cephfs", "secretRef", {"monitors": ["1.2.3.4:6789"]}),
+            ("flexVolume", "secretRef", {"driver": "example.com/a"}),
+            ("iscsi", "secretRef", {"targetPortal": "1.2.3.4", "iqn": "iqn.2001-04.com.example:a", "lun": 0}),
+            ("rbd", "secretRef", {"monitors": ["1.2.3.4:6789"], "image": "a"}),
+        )
+    ),
     *(_of_container("envFrom", [{"prefix": "A_", "secretRef": {"name": name}}]) for name in SECRETS),
     *(
         _of_container("env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": "a"}}}])

@@ -65,7 +65,7 @@ class ProgramOptions:
     ] = None
     nice: Annotated[
         int | None,
-        Option("--nice", min=0, max=19, metavar="N", help="How much it gives way for CPUs here.", default_text="10"),
+        Option("--nice", min=0, max=19, metavar="N", help="How much it gives way for CPUs here.", default_text="5"),
     ] = None
     deepspeed: Annotated[
         Path | None,

@@ -176,7 +176,20 @@ class SubmitRequest:
             manifest = self.job.applied(kept_document(made, options)).manifest
             print(manifest_text(manifest, has_image=bool(options.image)), end="")
             return True
+        self._clear_code()
         return self._send_program(self.job.applied(made.document), has_image=bool(options.image), foreign=made.foreign)
+
+    def _clear_code(self) -> None:
+        """Delete the oldest of the code that was kept, where it is a lot, but what live jobs run."""
+        from voda import config
+        from voda.cli.http.client import call_server
+        from voda.cli.watch.lists import fetch_jobs
+        from voda.programs.kept_code import clear, has_too_many
+
+        store = config.code_folder()
+        if has_too_many(store):
+            live = call_server(self.where, lambda client: fetch_jobs(client, {"phase": "live"}, limit=0)).items
+            clear(store, frozenset(job.kept_script for job in live if job.kept_script))
 
     def _gpu_resource(self) -> str:
         """Return by what pods of the server ask for GPUs; empty: it is one machine."""

@@ -27,6 +27,8 @@ HALTED = "halted"
 DRAINED = "drained"
 REFUSED = "refused"
 FINISHED = "finished"
+RIGHT_AFTER_S = 60.0
+"""A program that fails so soon after a resize fails by it, unless it has reported since."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -279,6 +281,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the last action on it that failed since a worker of it started."""
     obstacle: Obstacle | None = None
     backoff: StartBackoff | None = None
+    whole_size: int = 0
+    """Workers when all that were planned were there last; 0: they never were."""
+    ran_size: int = 0
+    """The last size at which it ran for more than a moment; 0: none."""
+    avoided_sizes: Mapping[int, float] = {}
+    """Sizes at which its program failed right after a resize -> until when no plan gives it so many workers."""
     retry_at: float = 0.0
     """When its program may be started again after its last failure, seconds since the epoch; until then no plan gives
     workers to the job if it has none."""

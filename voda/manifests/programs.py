@@ -17,7 +17,7 @@ from voda.programs.program_manifest import ENV_FILE, LAUNCHER, NICE, WORKING_DIR
 
 _DEFAULT_GRACE_S = 30.0
 
-DEFAULT_NICE: Final = 10
+DEFAULT_NICE: Final = 5
 """So that voda, and whoever works on the machine, get the CPUs first."""
 MOST_NICE: Final = 19
 RESTARTABLE: Final = "voda.dev/restartable"

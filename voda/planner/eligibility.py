@@ -18,9 +18,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda.domain.dependency import Dependency
-from voda.domain.job import Job
+from voda.domain.job import Job, JobSpec
 from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.outcomes import Halted, Preempted, Reason, Waits
+from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState, ExpectedRetry
 from voda.planner.feasibility import without_jobs
 from voda.planner.fixed_jobs import beyond_user_bound
@@ -34,7 +35,31 @@ def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[st
     """Return the view without the jobs that are held, and why they are."""
     held = held_jobs(view, now)
     eligible = without_jobs(view, held.keys()) if held else view
-    return _with_retries(view, eligible, now), held
+    return _with_retries(view, _without_avoided_sizes(eligible, now), now), held
+
+
+def _without_avoided_sizes(view: ClusterState, now: float) -> ClusterState:
+    """Return the view in which jobs have no sizes at which a resize failed lately; at first the one that ran alone."""
+    shown: dict[str, Job] = {}
+    for job_id, job in view.jobs.items():
+        if job.avoided_sizes and (avoided := {size for size, until in job.avoided_sizes.items() if until > now}):
+            spec = _without_sizes(job.spec, avoided)
+            is_away = not job.workers or len(view.plan.placement.get(job_id, ())) in avoided
+            if is_away and spec.size_within(job.ran_size) == job.ran_size:
+                size = job.ran_size
+                spec = replace(spec, sizes=None, min_replicas=size, max_replicas=size, requested_replicas=size)
+            shown[job_id] = replace(job, spec=spec)
+    return replace(view, jobs={**view.jobs, **shown}) if shown else view
+
+
+def _without_sizes(spec: JobSpec, avoided: Set[int]) -> JobSpec:
+    """Return the spec without some of its sizes; as it is where that would leave none."""
+    of = spec.sizes or range(spec.min_replicas, spec.max_replicas + 1)
+    if not (left := [size for size in of if size not in avoided]):
+        return spec
+    sizes = JobSizes.of(left)
+    requested = sizes.floor(spec.requested) or left[0]
+    return replace(spec, sizes=sizes, min_replicas=left[0], max_replicas=left[-1], requested_replicas=requested)
 
 
 def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:

@@ -37,7 +37,7 @@ from voda.domain.reasons.policies import ByValue, LessValue, PolicyCause
 from voda.domain.sizes import JobSizes
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import Shares, explained
-from voda.policies.toolkit.estimates import remaining_s, speedup
+from voda.policies.toolkit.estimates import kind_of, remaining_s, speedup
 from voda.policies.toolkit.order import by_submission
 from voda.policies.toolkit.parameters import parameters
 
@@ -154,7 +154,7 @@ class _Offers(Struct, frozen=True, kw_only=True):
 def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
     node = max((each.usable_gpus for each in view.nodes.values()), default=1)
     unknown = [job for job in jobs if remaining_s(view, job) == math.inf]
-    served = _most_served(jobs, now) if unknown else {}
+    served = _most_served(view, jobs, now) if unknown else {}
     pool = _Pool(view, now, node, view.capacity_gpus / len(jobs), served)
     rows = [_prospect(pool, job) for job in jobs]
     width = max(len(row.sizes) for row in rows)
@@ -175,12 +175,12 @@ def _offers(view: ClusterState, jobs: Sequence[Job], now: float) -> _Offers:
     )
 
 
-def _most_served(jobs: Sequence[Job], now: float) -> Mapping[str, float]:
-    """Return category -> most GPU seconds that one of its live jobs has had."""
-    most: dict[str, float] = {}
+def _most_served(view: ClusterState, jobs: Sequence[Job], now: float) -> Mapping[tuple[str, str], float]:
+    """Return kind -> most GPU seconds that one of its live jobs has had."""
+    most: dict[tuple[str, str], float] = {}
     for job in jobs:
-        category = job.spec.history_category
-        most[category] = max(most.get(category, _NEW_GPU_S), job.service_by(now))
+        kind = kind_of(view, job)
+        most[kind] = max(most.get(kind, _NEW_GPU_S), job.service_by(now))
     return most
 
 
@@ -191,7 +191,7 @@ class _Pool(NamedTuple):
     now: float
     node_gpus: int
     share_gpus: float
-    most_served: Mapping[str, float]
+    most_served: Mapping[tuple[str, str], float]
 
 
 def _prospect(pool: _Pool, job: Job) -> _Prospect:
@@ -211,7 +211,7 @@ def _prospect(pool: _Pool, job: Job) -> _Prospect:
     if left_s == math.inf:
         # As long as the one of its kind that has had most, and that as long again: in powers of two, so that two such
         # jobs do not take turns.
-        most_served = pool.most_served[spec.history_category]
+        most_served = pool.most_served[kind_of(view, job)]
         expected_s = most_served - max(0.0, job.service_by(now)) + 2.0 ** math.floor(math.log2(most_served))
     cost_s = view.settings.resize_cost_s
     if estimate is not None:

@@ -106,6 +106,14 @@ def with_kept_code(job: ProgramJob, store: Path) -> tuple[ProgramJob, str]:
         return job, f"its code is not kept, and runs as it is at each start: {error}"
 
 
+def has_too_many(store: Path, most: int = MOST_KEPT) -> bool:
+    """Return whether a store holds more contents than it should."""
+    try:
+        return len(os.listdir(store)) > most
+    except OSError:
+        return False
+
+
 def clear(store: Path, used: frozenset[str], *, most: int = MOST_KEPT) -> None:
     """Delete the oldest contents beyond `most`, but none of which a kept script is `used`, and nothing that a program
     has written there.

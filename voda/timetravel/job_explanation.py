@@ -17,7 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
-from voda.events.text.stalls import sick_gpus_text, stall_text
+from voda.events.text.stalls import avoided_sizes_text, sick_gpus_text, stall_text
 from voda.events.types import (
     JobCancelRequested,
     JobChanged,
@@ -64,7 +64,8 @@ async def explain(store: EventStore, job_id: str, place: LogPlace) -> JobExplana
             state = live.state(job.spec.pool)
             explanation = await explain_in(store, state, job_id, place.at)
             doubt = doubt_text(live.learning.measurements(job_id))
-            return replace(explanation, obstacle=stall or sick_gpus_text(job), doubt=doubt)
+            obstacle = stall or sick_gpus_text(job) or avoided_sizes_text(job, place.at)
+            return replace(explanation, obstacle=obstacle, doubt=doubt)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)

@@ -397,3 +397,12 @@ def test_node_that_voda_drains_no_more_says_what_else_keeps_workers_away(server:
     assert "but the cluster has it cordoned" in server.voda("nodes", "undrain", "n1").stdout
     server.happens(NodeChanged(node=a_node("n1", gpus=4, is_ready=False)))
     assert "but it is silent" in server.voda("nodes", "undrain", "n1").stdout
+
+
+def test_scale_to_what_no_node_has_room_for_is_told_and_stands(server: Server) -> None:
+    told = server.voda("scale", "bert", "6")
+    assert told.stderr.splitlines()[-1] == (
+        "voda: bert: it waits until nodes join or its minimum is less: it needs 6 workers, and pool default has room"
+        " for 4 when empty"
+    )
+    assert server.voda("scale", "bert", "1-3").stderr == ""

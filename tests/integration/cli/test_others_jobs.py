@@ -57,7 +57,7 @@ CHANGES = (
     ("rerun", "train"),
     ("scale", "train", "--max", "4"),
 )
-READS = {"describe", "status", "logs", "wait"}
+READS = {"describe", "status", "logs", "metrics", "wait"}
 
 
 @pytest.mark.parametrize("command", CHANGES, ids=lambda command: command[0])

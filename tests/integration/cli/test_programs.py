@@ -16,6 +16,7 @@ from voda.events.types import JobCompleted
 from voda.kinds.base import FieldWarning
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.parse import ParsedManifest
+from voda.programs import kept_code
 
 
 @pytest.fixture(autouse=True)
@@ -356,3 +357,20 @@ def test_print_of_what_only_voda_submit_can_do_says_so(empty: Server) -> None:
     assert "suspend" not in printed
     words = ("submit", "--print", "--image", "train:1", "--after", "prep", "--", "torchrun", "train.py")
     assert yaml.safe_load(empty.voda(*words).stdout)["spec"]["suspend"] is True
+
+
+def test_code_that_is_kept_when_it_is_a_lot_loses_the_oldest_but_what_live_jobs_run(
+    empty: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_code.has_too_many, "__defaults__", (1,))
+    monkeypatch.setattr(kept_code.clear, "__kwdefaults__", {"most": 1})
+    store = empty.home / "code"
+    kept = []
+    for number in range(4):
+        (folder / "plain_fit.py").write_text(f"print({number})\n")
+        empty.voda("submit", "--name", f"j{number}", "--", "python", "plain_fit.py")
+        kept += [one for one in store.iterdir() if one not in kept]
+        os.utime(kept[-1], (number, number))
+        if number == 1:
+            empty.happens(JobCompleted(job_id="j1"))
+    assert [one.exists() for one in kept] == [True, False, True, True]

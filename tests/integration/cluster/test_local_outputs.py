@@ -29,6 +29,18 @@ async def test_output_when_followed_goes_on_until_the_job_has_ended(ground: Grou
     assert await _all(LocalOutputs(ground.folder), "launcher", follow=True) == b"one\ntwo\n"
 
 
+async def test_output_when_its_disk_stops_answering_says_so_in_its_last_line(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ground.start(an_mpi_job("a", f"echo one; {FOREVER}"))
+    await ground.until_logged("one")
+    read = LocalOutputs(ground.folder).read("a", "launcher", tail_bytes=None, follow=True)
+    assert await anext(read) == b"one\n"
+    monkeypatch.setattr("voda.cluster.local.outputs._READ_S", 0.0)
+    said = [chunk async for chunk in read]
+    assert said == [b"[voda: the output cannot be read: the disk did not answer within 0 s]\n"]
+
+
 async def test_output_when_its_tail_is_asked_for_begins_at_a_line(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", f"echo first; echo second; echo third; {FOREVER}"))
     await ground.until_logged("third\n")

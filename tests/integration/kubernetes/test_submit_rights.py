@@ -1,6 +1,7 @@
 """What users may have voda make, against what the API server lets them make themselves: on a real one, with RBAC."""
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -281,7 +282,10 @@ async def _could_make(it: Submitting, made: Object) -> bool:
             "spec": {"serviceAccountName": "default", **template["spec"]},
         }
         may.append(await it.may_make(client.PODS, body))
-        may += [await it.may(namespace, "get", "secrets", each) for each in secrets(template)]
+        # Found by their names alone, wherever in the template these are.
+        said = json.dumps(template)
+        named = {*secrets(template), *(each for each in SECRETS if f'"{each}"' in said)}
+        may += [await it.may(namespace, "get", "secrets", each) for each in named]
         may += [
             await it.may(namespace, "create", "serviceaccounts", each, "token") for each in service_accounts(template)
         ]

@@ -1,10 +1,14 @@
 """What the benchmark of scheduling quality makes of runs, and one run of it."""
 
+from pathlib import Path
+from xml.etree import ElementTree
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from benchmarks.quality import main, summarise
+from benchmarks.quality_pictures import write_pictures
 from benchmarks.variations import Variation, varied
 from voda.simulator.metrics import RunResult
 from voda.simulator.workloads.catalogue import load_workload
@@ -82,3 +86,27 @@ def test_variations_change_what_is_known_of_jobs_and_how_long_they_are() -> None
 def test_quality_when_sigma_is_no_spread_says_so() -> None:
     with pytest.raises(SystemExit, match="sigma: expected a number from 0 to 3, got -1"):
         main(["-w", "voda-exp/run_1", "--sigma", "-1"])
+
+
+def test_pictures_show_every_policy_and_what_is_published_of_these_workloads(tmp_path: Path) -> None:
+    jct_s = {"srjf": [10.0, 100.0, 4000.0], "elastic-value": [10.0, 50.0, 1000.0]}
+    unfair = {"srjf": 0.5, "elastic-value": 0.1}
+    paths = write_pictures(tmp_path, "pollux", jct_s, unfair, has_published=True)
+    assert [path.name for path in paths] == [
+        "quality-pollux-jct.svg",
+        "quality-pollux-mean.svg",
+        "quality-pollux-unfair.svg",
+    ]
+    words = [ElementTree.fromstring(path.read_text("utf-8")).itertext() for path in paths]
+    jct, mean, shares = (" ".join(each) for each in words)
+    assert "srjf" in jct
+    assert mean.split("mean completion time, s")[1].split() == (
+        ["elastic-value", "353", "srjf", "1,370", "bound", "1,923", "Pollux,", "published", "2,479"]
+    )
+    assert shares.split("%")[1].split() == ["elastic-value", "10", "srjf", "50"]
+
+
+def test_quality_when_asked_for_pictures_draws_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["-w", "voda-exp/run_1", "-p", "elastic-value", "-o", "json", "--pictures", str(tmp_path / "new")])
+    assert "elastic-value" in capsys.readouterr().out
+    assert len(list((tmp_path / "new").glob("quality-voda-exp-*.svg"))) == 3

@@ -56,7 +56,7 @@ def test_running_job_when_higher_ones_need_part_of_its_gpus_shrinks() -> None:
     )
     assert plan.replicas == {"a": 1, "b": 1, "low": 2}
     assert said(plan.reasons["low"]).startswith("shrunk from 4 to 2 workers: 2 jobs of higher priority have 2 GPUs; ")
-    assert "priority" not in said(plan.reasons["b"])
+    assert said(plan.reasons["b"]) == "starts with 1 worker, it is the only job of priority 1 for 3 GPUs"
 
 
 def test_gpus_that_a_higher_class_cannot_use_go_to_the_lower_ones() -> None:

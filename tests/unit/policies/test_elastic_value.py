@@ -66,6 +66,16 @@ def test_job_whose_length_nobody_knows_is_believed_to_need_what_its_like_have_ha
     assert ElasticValue().allocate(view, 2.0).replicas == {"known-1": 1, "known-2": 0, "other": 1}
 
 
+def test_job_whose_length_nobody_knows_waits_no_longer_because_another_user_uses_its_name() -> None:
+    served = a_job("known-1", user="bob", max_replicas=1, workers={0: "n1"}, attained_service_gpu_s=1e6)
+    unknown = a_job("known-2", user="ada", max_replicas=1, submitted_at=1.0)
+    fresh = a_job("other", user="ada", max_replicas=1, submitted_at=2.0)
+    view = a_state(jobs=[served, unknown, fresh], nodes=[a_node("n1", gpus=2)], placement={"known-1": ("n1",)})
+    assert ElasticValue().allocate(view, 2.0).replicas["known-2"] == 1
+    trusting = replace(view, settings=Settings(share_measurements=True))
+    assert ElasticValue().allocate(trusting, 2.0).replicas["known-2"] == 0
+
+
 def long_job_behind_short_ones(fairness: float, waited_s: float) -> int:
     """Return what a long job gets that has waited, where a short one has the GPU."""
     jobs = [a_job("long"), a_job("short", submitted_at=waited_s)]

@@ -103,6 +103,9 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     if said := interruption(job):
         yield said
     yield f"why: {job.message or NOT_CONSIDERED}"
+    if len(job.nodes) == job.max_replicas:
+        more = f"{job.min_replicas}-{2 * job.max_replicas}"
+        yield f"no larger: {job.max_replicas} is its maximum (voda scale {job.job_id} {more} raises it)"
     if job.next != job.planned:
         nodes = f" on {per_node(job.next)}" if job.next else ""
         why = f" ({job.next_message})" if job.next_message else ""

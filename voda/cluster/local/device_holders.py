@@ -64,7 +64,7 @@ class DeviceHolders:
         """
         context, record = self._state.context, self._state.record
         devices = self._take_devices(run_spec, new, start)
-        before = record.state, record.size
+        before = record.state, record.size, record.sized_at, record.ran_size
         try:
             self._record(run_spec, devices, size)
             self._write_files(run_spec)
@@ -73,7 +73,7 @@ class DeviceHolders:
                 context.slots.release(record.job_id, index, names)
                 record.devices.pop(index, None)
             self._release_share()
-            record.state, record.size = before
+            record.state, record.size, record.sized_at, record.ran_size = before
             self._withdraw(new)
             if isinstance(error, UnsafeFile):
                 raise
@@ -222,7 +222,8 @@ class DeviceHolders:
         record.grace_s = min(run_spec.grace_s, context.config.settings().termination_grace_s)
         record.boot_id = context.boot_id
         record.devices |= devices
-        record.state, record.size = "running", size
+        record.state = "running"
+        record.resize(size, context.now())
         folder.save(record)
 
     def _withdraw(self, new: Sequence[int]) -> None:

@@ -59,7 +59,9 @@ def decide_exit(  # noqa: PLR0913 - what ended, and how
         return ExitDecision(outcome="evicted", worker=restarted)
     if not ended.is_success:
         how = end_of(ended, said or LastWords(), lines=_LAST_LINES)
-        if (failure := _final(run_spec, ReplicaFailed(replica=replica, how=how), ended, record.failures)) is not None:
+        is_of_resize = record.has_new_size(now) and run_spec.policy.is_restartable
+        failed = ReplicaFailed(replica=replica, how=how)
+        if (failure := _final(run_spec, failed, ended, record.failures, is_of_resize=is_of_resize)) is not None:
             return ExitDecision(outcome="failed", failure=failure)
         return ExitDecision(outcome="restart", worker=restarted)
     if _completes_job(run_spec, replica, unfinished_replicas(run_spec, record, replica)):
@@ -101,6 +103,10 @@ def put_off_restart(record: LocalJobRecord, now: float, *, is_failure: bool) -> 
     """Count a failure or an eviction, and put the restart off; replicas that fail together fail once."""
     if now < record.not_before:
         return
+    if is_failure and record.has_new_size(now):
+        # The plans avoid the size from now on; at that which ran before, a failure counts again.
+        record.not_before = now + _FIRST_PAUSE_S
+        return
     if is_failure:
         record.failures += 1
     else:
@@ -139,10 +145,14 @@ def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str])
     return run_spec.kind == "mpi" or run_spec.elastic is not None or not unfinished
 
 
-def _final(run_spec: RunSpec, failed: ReplicaFailed, ended: Exit, failures: int) -> ReplicaFailed | None:
-    """Return why the job fails with this failure; None where it does not."""
+def _final(
+    run_spec: RunSpec, failed: ReplicaFailed, ended: Exit, failures: int, *, is_of_resize: bool
+) -> ReplicaFailed | None:
+    """Return why the job fails with this failure; None where it does not, as where a resize is to blame."""
     if ended.exit_code in CANNOT_RUN:
         return failed
+    if is_of_resize:
+        return None
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(failed.replica), "OnFailure")
     if policy == "Never" or (policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE):
         return replace(failed, policy=policy)

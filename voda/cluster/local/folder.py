@@ -30,6 +30,7 @@ from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill
 from voda.cluster.local.processes.replica_folder import REPLICAS, UNREADABLE, ReplicaFolder, read_record
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
+from voda.domain.job import RIGHT_AFTER_S
 from voda.domain.reasons.failures import JobFailure
 from voda.events.types import ExitCause
 from voda.process_table import REPLICA_MARK, marked_processes
@@ -55,6 +56,10 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     gpus_per_replica: Gpus = Gpus(1)
     size: int = 0
     """Workers that the last plan gave it; the next plan starts those that are missing."""
+    sized_at: float = 0.0
+    """When the plan gave it that."""
+    ran_size: int = 0
+    """The last size that it ran at for more than a moment before another one; 0: none."""
     devices: dict[int, tuple[str, ...]] = {}
     """worker index -> devices it holds, ending workers too."""
     share: GpuRequest | None = None
@@ -95,6 +100,18 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     def wanted(self) -> tuple[int, ...]:
         """Return the indices of the workers that shall run."""
         return tuple(index for index in sorted(self.devices) if index not in self.leaving)
+
+    def resize(self, size: int, now: float) -> None:
+        """Note the size that a plan gives it."""
+        if size == self.size:
+            return
+        if self.size and now - self.sized_at >= RIGHT_AFTER_S:
+            self.ran_size = self.size
+        self.size, self.sized_at = size, now
+
+    def has_new_size(self, now: float) -> bool:
+        """Return whether it was resized a moment ago and had run at another size: a failure is the resize's then."""
+        return self.ran_size not in (0, self.size) and 0 <= now - self.sized_at < RIGHT_AFTER_S
 
     @property
     def cause(self) -> ExitCause:

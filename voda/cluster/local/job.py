@@ -85,10 +85,10 @@ class LocalJob:
         new = sorted(workers - record.devices.keys())
         surplus = record.devices.keys() - workers - record.leaving
         if surplus:
-            record.size = planned
+            record.resize(planned, self._context.now())
             self._claims.terminate(surplus)
         elif not new and record.size != planned:
-            record.size = planned
+            record.resize(planned, self._context.now())
             self.state.save()
         if new:
             try:

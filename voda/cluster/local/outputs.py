@@ -69,24 +69,23 @@ class LocalOutputs:
             if times.since is not None:
                 begin = await _in_thread(partial(clock.offset_at, times.since))
                 at, left = max(at, begin), left - max(0, begin - at)
+            while True:
+                # Checked first: one more read gets what is printed between the last read and the end.
+                is_over = not follow or await _in_thread(lambda: _has_ended(folder))
+                while follow or left > 0:
+                    if (chunk := await _in_thread(partial(_chunk, folder, replica, at))) is None:
+                        break
+                    at, content = chunk
+                    left -= len(content)
+                    if times.are_shown:
+                        content = await _in_thread(partial(clock.stamped, content, at - len(content)))
+                    yield content
+                if is_over:
+                    return
+                await asyncio.sleep(_LOOK_EVERY_S)
         except OSError as error:
             # The answer has begun, so a line of it says why it is short.
             yield f"[voda: the output cannot be read: {error}]\n".encode()
-            return
-        while True:
-            # Checked first: one more read gets what is printed between the last read and the end.
-            is_over = not follow or await _in_thread(lambda: _has_ended(folder))
-            while follow or left > 0:
-                if (chunk := await _in_thread(partial(_chunk, folder, replica, at))) is None:
-                    break
-                at, content = chunk
-                left -= len(content)
-                if times.are_shown:
-                    content = await _in_thread(partial(clock.stamped, content, at - len(content)))
-                yield content
-            if is_over:
-                return
-            await asyncio.sleep(_LOOK_EVERY_S)
 
 
 class _LineClock:

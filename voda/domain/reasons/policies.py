@@ -16,6 +16,8 @@ class InOrder(ReasonPart, frozen=True, kw_only=True):
     others: int = 0
     gpus: Gpus
     order: Order = "submission"
+    priority: int | None = None
+    """Of all of them, where there are jobs of others; None: these are all jobs."""
 
 
 class ByGain(ReasonPart, frozen=True, kw_only=True):

@@ -203,7 +203,8 @@ def _cause(cause: Cause) -> str:
 def _policy(cause: PolicyCause) -> str:
     match cause:
         case InOrder(running=running, others=others, gpus=gpus):
-            return _in_order(running, running + others, counted(gpus, "GPU"), _ORDERS[cause.order])
+            gpus_text = counted(gpus, "GPU")
+            return _in_order(running, running + others, gpus_text, _ORDERS[cause.order], cause.priority)
         case ByGain(left_s=None):
             return "by gain, time left unknown"
         case ByGain(left_s=left_s):
@@ -224,13 +225,14 @@ def _policy(cause: PolicyCause) -> str:
             assert_never(cause)
 
 
-def _in_order(running: int, jobs: int, gpus: str, order: str) -> str:
+def _in_order(running: int, jobs: int, gpus: str, order: str, priority: int | None) -> str:
+    of = "" if priority is None else f" of priority {priority}"
     if jobs == 1:
-        return f"it is the only job for {gpus}"
+        return f"it is the only job{of} for {gpus}"
     if running == 1:
-        return f"1 of {jobs:,} jobs has {gpus}, {order}"
+        return f"1 of {jobs:,} jobs{of} has {gpus}, {order}"
     sharing = f"{running:,} of {jobs:,}" if running < jobs else "both" if jobs == 2 else f"all {jobs:,}"
-    return f"{sharing} jobs share {gpus}, {order}"
+    return f"{sharing} jobs{of} share {gpus}, {order}"
 
 
 def _held(cause: After | InVain | NextTry | BegunOnce | FixedBound | LostRun | ArrayBound | Overdue) -> str:

@@ -19,6 +19,7 @@ from voda.domain.reasons.stalls import (
     Unscheduled,
     WorkersStay,
 )
+from voda.text import counted
 
 
 def stall_text(reason: StallReason | None) -> str:
@@ -75,6 +76,19 @@ def _of_pod(reason: OtherGates | NotBound | NotStarted | ContainerWaits) -> str:
             return f"on {node}: container {container} {what}"
         case _:
             assert_never(reason)
+
+
+def avoided_sizes_text(job: Job, now: float) -> str:
+    """Return at which sizes a job does not run for a while as its program failed there; empty: at none."""
+    left = {size: until for size, until in sorted(job.avoided_sizes.items()) if until > now}
+    if not left:
+        return ""
+    minutes = max(1, round((max(left.values()) - now) / 60))
+    return (
+        f"its program failed right after a resize to {' and to '.join(map(str, left))}, and had run with"
+        f" {counted(job.ran_size, 'worker')}: no plan gives it {' or '.join(map(str, left))} for another"
+        f" {counted(minutes, 'minute')}, unless its request changes"
+    )
 
 
 def sick_gpus_text(job: Job) -> str:

@@ -35,22 +35,29 @@ def remaining_s(view: ClusterState, job: Job) -> float:
 def expected_remaining_s(view: ClusterState, now: float) -> Mapping[str, float]:
     """Return W of every job of the view, finite also where it is unknown.
 
-    A job of unknown work is expected to need what the longest-served live job of its category will need, and that one
-    as much again as it has had, in powers of two, so that nobody takes turns.
+    A job of unknown work is expected to need what the longest-served live job of its kind will need, and that one as
+    much again as it has had, in powers of two, so that nobody takes turns.
     """
-    most: dict[str, float] = {}
+    most: dict[tuple[str, str], float] = {}
     for job in view.jobs.values():
-        category = job.spec.history_category
-        most[category] = max(most.get(category, _NEW_S), _served_s(job, now))
+        kind = kind_of(view, job)
+        most[kind] = max(most.get(kind, _NEW_S), _served_s(job, now))
     expected: dict[str, float] = {}
     for job_id, job in view.jobs.items():
         left_s = remaining_s(view, job)
-        expected[job_id] = left_s if left_s < math.inf else _by_age(job, most, now)
+        expected[job_id] = left_s if left_s < math.inf else _by_age(job, most[kind_of(view, job)], now)
     return expected
 
 
-def _by_age(job: Job, most_served: Mapping[str, float], now: float) -> float:
-    served = most_served[job.spec.history_category]
+def kind_of(view: ClusterState, job: Job) -> tuple[str, str]:
+    """Return (user, category) of the jobs that tell how long one of unknown work takes.
+
+    Anybody may use a category's name: others' jobs count where the settings say that users trust each other.
+    """
+    return "" if view.settings.share_measurements else job.spec.user, job.spec.history_category
+
+
+def _by_age(job: Job, served: float, now: float) -> float:
     return served - _served_s(job, now) + 2.0 ** math.floor(math.log2(served))
 
 

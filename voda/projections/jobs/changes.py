@@ -29,6 +29,7 @@ from voda.domain.reasons.outcomes import is_refused
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
+from voda.projections.jobs.failed_sizes import after_change, after_report, before_change
 
 END_PHASES: Final = {
     facts.JobCompleted: Phase.COMPLETED,
@@ -60,16 +61,17 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
     """
     match fact:
         case facts.JobProgressed():
-            return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
+            return after_report(job, fact.epochs_done)
         case facts.WorkerStarted():
-            job = _start_workers(job, fact.workers, now)
+            job = after_change(_start_workers(before_change(job, now), fact.workers, now), planned)
             is_settled = job.has_displaced and len(job.workers) >= len(planned)
             return replace(job, has_displaced=False) if is_settled else job
         case facts.WorkerExited():
             job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
             if fact.is_over_limit:
                 job = replace(job, evictions_for_limits=job.evictions_for_limits + 1)
-            return _exit_workers(job, fact.workers, fact.cause, now, planned)
+            job = before_change(job, now, cause=fact.cause)
+            return after_change(_exit_workers(job, fact.workers, fact.cause, now, planned), planned)
         case facts.JobStalled():
             return replace(job, obstacle=_obstacle(fact, now), done=_still_done(job, fact))
         case facts.WorkerGpuSick():
@@ -87,7 +89,8 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
             job = job if fact.gpus_per_replica is None else charge(job, now)
             if _asks(spec) == _asks(job.spec):
                 return replace(job, spec=spec, backoff=job.backoff if spec.priority == job.spec.priority else None)
-            return replace(job, spec=spec, refusals={}, fits={}, backoff=None, displaced_in_vain=job.in_vain_for(spec))
+            job = replace(job, displaced_in_vain=job.in_vain_for(spec), avoided_sizes={})
+            return replace(job, spec=spec, refusals={}, fits={}, backoff=None)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True, is_killed=job.is_killed or fact.is_kill)
         case facts.JobHaltRequested():
@@ -147,9 +150,8 @@ def refused_job(job: Job, fact: facts.WorkerRefused, nodes: Mapping[str, Node], 
 
 
 def _without_sick(job: Job, workers: Collection[int]) -> Job:
-    if job.sick_gpus.keys().isdisjoint(workers):
-        return job
-    return replace(job, sick_gpus={index: gpu for index, gpu in job.sick_gpus.items() if index not in workers})
+    left = {index: gpu for index, gpu in job.sick_gpus.items() if index not in workers}
+    return job if len(left) == len(job.sick_gpus) else replace(job, sick_gpus=left)
 
 
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:

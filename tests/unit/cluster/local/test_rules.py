@@ -339,3 +339,24 @@ def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecisi
     """Decide about an end at instant 100 in a running job of two workers, unless the record says otherwise."""
     running = {"state": "running", "size": 2, "devices": {0: ("0",), 1: ("1",)}, **fields}
     return decide_exit(job, LocalJobRecord(job_id="a", pool="default", **running), replica, end, now=100.0)
+
+
+def test_failure_right_after_a_resize_is_no_failure_of_the_program_where_another_size_ran() -> None:
+    job = an_mpi_job("a", "", policy={"backoff_limit": 0})
+    resized: dict[str, Any] = {"size": 4, "ran_size": 2, "sized_at": 90.0}
+    assert _decided(job, "launcher", _FAILED, **resized).outcome == "restart"
+    assert _decided(job, "launcher", Exit(run=1, code=127), **resized).outcome == "failed"
+    assert _decided(job, "launcher", _FAILED, **{**resized, "sized_at": 10.0}).outcome == "failed"
+    assert _decided(job, "launcher", _FAILED, **{**resized, "ran_size": 4}).outcome == "failed"
+    record = LocalJobRecord(job_id="a", pool="default", **resized)
+    put_off_restart(record, 100.0, is_failure=True)
+    assert (record.failures, record.not_before) == (0, 101.0)
+
+
+def test_size_counts_as_run_once_it_has_lasted_for_more_than_a_moment() -> None:
+    record = LocalJobRecord(job_id="a", pool="default")
+    seen = []
+    for size, now in ((2, 100.0), (4, 130.0), (2, 150.0), (4, 250.0), (4, 260.0)):
+        record.resize(size, now)
+        seen.append((record.ran_size, record.has_new_size(now + 1)))
+    assert seen == [(0, False), (0, False), (0, False), (2, True), (2, True)]

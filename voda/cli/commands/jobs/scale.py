@@ -108,13 +108,31 @@ def _scale(client: "Client", name: str, change: dict[str, object], output: Outpu
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly
-    from voda.cli.render.terminal import plain, print_answer
+    from voda.cli.render.terminal import note, plain, print_answer
     from voda.wire.jobs import JobView
 
     job = ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
     before, after = client.patch(resource_path("jobs", exactly(job)), change)
     old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, [new.job_id], lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
+    if new.min_replicas > old.min_replicas and (warning := _too_big(client, new)):
+        note(f"{new.job_id}: {warning}")
+
+
+def _too_big(client: "Client", job: "JobView") -> str:
+    """Return that the nodes of its pool have no room for the job even when empty; empty: they have, or are none."""
+    from voda.cli.watch.lists import fetch_nodes
+
+    nodes, _ = fetch_nodes(client, (), job.pool)
+    if not nodes or not job.gpus_per_replica or job.share is not None:
+        return ""
+    room = sum((node.gpus - node.foreign_gpus) // job.gpus_per_replica for node in nodes if node.is_ready)
+    if room >= job.min_replicas:
+        return ""
+    return (
+        f"it waits until nodes join or its minimum is less: it needs {job.min_replicas} workers, and pool {job.pool}"
+        f" has room for {room} when empty"
+    )
 
 
 def _with_options(message: str, options: _Options) -> str:
