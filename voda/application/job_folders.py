@@ -97,6 +97,8 @@ class FolderKeeper:
         self._unrecorded: dict[str, Fact] = {}
         """Deletions that the log does not have yet: it may be full, and deleting is what makes room."""
         self._wake = asyncio.Event()
+        self._measured_ends: dict[str, float] = {}
+        """Job whose folder was measured -> when the last job in it had ended."""
         self._turn = asyncio.Lock()
         """Of those who take a folder away and note that; what is in it is deleted without it."""
 
@@ -149,13 +151,12 @@ class FolderKeeper:
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
-        found, later = [], _later_runs(self._view.job_registry.jobs().values())
+        found, later = [], self._later_runs()
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
             ended = await self._ended_job(job_id)
             if ended is None or later.get(job_id) == math.inf or await self._is_in_use(job_id):
                 continue
-            ended = structs.replace(ended, finished_at=max(ended.finished_at, later.get(job_id, 0.0)))
-            found.append(await self._measured(ended, is_awaited=False))
+            found.append(await self._measured(_behind(ended, later), is_awaited=False))
         return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
 
     async def deletion(self, job_id: str) -> FolderDeletion | None:
@@ -190,11 +191,10 @@ class FolderKeeper:
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
-        if _later_runs(self._view.job_registry.jobs().values()).get(job_id) == math.inf:
-            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
+        self._refuse_continued(job_id)
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
-        folder = await self._measured(ended, is_awaited=True)
+        folder = await self._measured(_behind(ended, self._later_runs()), is_awaited=True)
         await self._delete(folder, "request", actor or "nobody", actor=actor)
         mine = [deleted for deleted in await self._taken_away() if deleted.job_id == job_id]
         try:
@@ -224,12 +224,15 @@ class FolderKeeper:
     async def _delete(self, folder: EndedFolder, cause: DeletionCause, by: str, *, actor: str) -> None:
         job_id = folder.job_id
         async with self._turn:
+            # Measuring takes its time.
+            self._refuse_continued(job_id)
             try:
                 was_there = await asyncio.to_thread(self.folders.take_away, job_id)
             except OSError as error:
                 # Such as one of the same name that is not empty yet.
                 raise ActionRefused(f"job {job_id}: its folder cannot be deleted: {error.strerror}") from error
             self._sizes.forget(job_id)
+            self._measured_ends.pop(job_id, None)
             if not was_there:
                 return
             self._note(JobFolderDeleted(job_id=job_id, by=by, size_bytes=folder.size_bytes), actor)
@@ -237,6 +240,13 @@ class FolderKeeper:
         self._telemetry.count(FOLDER_BYTES_DELETED, cause, by=folder.size_bytes)
         _log.info("folder deleted job_id=%s cause=%s bytes=%d", job_id, cause, folder.size_bytes)
         await self._record()
+
+    def _later_runs(self) -> Mapping[str, float]:
+        return _later_runs(self._view.job_registry.jobs().values())
+
+    def _refuse_continued(self, job_id: str) -> None:
+        if self._later_runs().get(job_id) == math.inf:
+            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
 
     def _note(self, fact: JobFolderDeleted, actor: str) -> None:
         made = Fact(data=fact, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=actor)
@@ -253,7 +263,12 @@ class FolderKeeper:
         return await asyncio.to_thread(self.folders.is_in_use, job_id)
 
     async def _measured(self, ended: EndedFolder, *, is_awaited: bool) -> EndedFolder:
-        tree = await self._sizes.of_ended(ended.job_id, is_awaited=is_awaited)
+        job_id = ended.job_id
+        if self._measured_ends.setdefault(job_id, ended.finished_at) != ended.finished_at:
+            # A later run has gone on there since.
+            self._sizes.forget(job_id)
+            self._measured_ends[job_id] = ended.finished_at
+        tree = await self._sizes.of_ended(job_id, is_awaited=is_awaited)
         return structs.replace(ended, size_bytes=tree.size_bytes, exceeds=tree.exceeds)
 
     async def _ended_job(self, job_id: str) -> EndedFolder | None:
@@ -280,6 +295,11 @@ class FolderKeeper:
         if spec is None or ended_at is None:
             return None
         return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
+
+
+def _behind(ended: EndedFolder, later: Mapping[str, float]) -> EndedFolder:
+    """Return an ended job's folder, of which the last run in it says when it ended."""
+    return structs.replace(ended, finished_at=max(ended.finished_at, later.get(ended.job_id, 0.0)))
 
 
 def _later_runs(records: Iterable[JobRecord]) -> Mapping[str, float]:

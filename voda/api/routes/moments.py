@@ -4,6 +4,7 @@ Rule: what viewers follow live is made once for all of them.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from msgspec import Meta, Struct
 
 from voda.api.admission import CallerLimits
 from voda.api.operation import JSON, Operation, Response, Routes
-from voda.api.presenters.moments import Moments, changes_view, moment_view
+from voda.api.presenters.moments import Moment, Moments, changes_view, moment_view
 from voda.api.requests import json_response, query_of
 from voda.api.routes.events import SSE
 from voda.api.streams.moment_hub import MomentHub
@@ -119,23 +120,16 @@ class MomentRoutes(Routes):
         if place.at + query.seconds > _LAST_INSTANT:
             raise InvalidField("seconds", f"{query.seconds:g} seconds after {query.at[:80]!r} the calendar ends")
         instants = [place.at + query.seconds * number / query.frames for number in range(query.frames + 1)]
-        moments, items = Moments(), list[ChangesView]()
-        first = before = None
+        # No more than two moments are in memory at a time: each names all jobs.
+        moments, latest, items = Moments(), deque[Moment](maxlen=1), list[ChangesView]()
 
-        # No more than two moments at a time are in memory: each names all jobs.
         def see(cluster: LiveCluster, at: float) -> None:
-            nonlocal first, before
             after = moments.moment(cluster, at)
-            if before is None:
-                first = after.position, after.at
-            else:
-                items.append(changes_view(before, after, end))
-            before = after
+            items.extend(changes_view(before, after, end) for before in latest)
+            latest.append(after)
 
         await self._past.walk(place.position, instants, see)
-        assert first is not None, "the first instant is always seen"
-        position, at = first
-        return json_response(ChangesList(position=position, at=instant(at), end=end, items=tuple(items)))
+        return json_response(ChangesList(position=place.position, at=instant(place.at), end=end, items=tuple(items)))
 
     @Operation(
         "GET",
