@@ -167,6 +167,7 @@ def run() -> Sequence[Row]:
     """Measure whole re-plans, and how long `packed` needs at the size its ancestor was measured at."""
     large = {"nodes": 1_000, "gpus_per_node": 8, "jobs": 2_000}
     rows = [*replans("steady", ChangingPool(**large), goal_ms=50.0), *replans("packed", ChangingPool(**large))]
+    rows += replans("frugal", ChangingPool(**large), goal_ms=50.0)
     rows += replans("steady", ChangingPool(nodes=128, gpus_per_node=4, jobs=300))
     return [*rows, _packing_anew()]
 

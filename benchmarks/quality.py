@@ -3,13 +3,13 @@
 Rules: every run of a workload has the same jobs, cluster and seed; figures of a family of workloads (`pollux`,
 `pollux-2x`) are means over its workloads, the worst rho is the largest; options vary all workloads alike. Without
 options: the new policy and the others, on five Pollux workloads of each load, which takes about ten minutes on one
-core.
+core. Several placers are also shown side by side, workload by workload.
 """
 
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -26,7 +26,9 @@ from voda.policies import POLICIES
 from voda.simulator.compare import ComparedRun, compare, contestants
 from voda.simulator.engine import SimulationOptions
 from voda.simulator.metrics import RunResult
+from voda.simulator.workload import Workload
 from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 WORKLOADS: Final = tuple(f"{load}/workload-{number}" for load in ("pollux", "pollux-2x") for number in (1, 3, 4, 6, 8))
 _S_PER_H: Final = 3600.0
@@ -106,6 +108,22 @@ def _cells(each: Figures) -> tuple[str, ...]:
     )
 
 
+def side_by_side(results: Sequence[RunResult]) -> Table:
+    """Return average JCT, restarts a job and makespan of every placer, for each workload and policy."""
+    placers = [*dict.fromkeys(each.placer for each in results)]
+    shown = Table(title="placers: avg JCT s, restarts a job, makespan h", title_justify="left", pad_edge=False)
+    for head in ("workload", "policy"):
+        shown.add_column(head)
+    for placer in placers:
+        shown.add_column(placer, justify="right")
+    found = {(each.workload, each.policy, each.placer): each for each in results}
+    for workload, policy in dict.fromkeys((each.workload, each.policy) for each in results):
+        runs = [found[workload, policy, placer] for placer in placers]
+        cells = (f"{run.avg_jct_s:,.0f} {run.restarts_per_job:.2f} {run.makespan_s / _S_PER_H:.1f}" for run in runs)
+        shown.add_row(workload, policy, *cells)
+    return shown
+
+
 class Measured(NamedTuple):
     """One run of a workload."""
 
@@ -115,12 +133,12 @@ class Measured(NamedTuple):
 
 
 async def measured(
-    workloads: Sequence[str], runs: Sequence[ComparedRun], variation: Variation, *, data: Path | None, seed: int
+    workloads: Sequence[str], runs: Sequence[ComparedRun], load: Callable[[str], Workload], *, seed: int
 ) -> Sequence[Measured]:
     """Run all workloads once for each policy and placer, and tell standard error how far it is."""
     results: list[Measured] = []
     for number, name in enumerate(workloads, start=1):
-        workload = varied(load_workload(name, data=data, seed=seed), variation, seed)
+        workload = load(name)
         for run in runs:
             print(f"{number} of {len(workloads)}: {name}, {run.title}, {run.placer} ...", file=sys.stderr, flush=True)
             (outcome,) = await compare(workload, [run], SimulationOptions(seed=seed))
@@ -162,6 +180,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sigma", type=float, default=0.0, help="epochs are drawn, lognormal around the workload's")
     parser.add_argument("--without-categories", action="store_true", help="every job is the only one of its kind")
     parser.add_argument("--powers-of-two", action="store_true", help="jobs run at 1, 2, 4, 8, ... replicas alone")
+    parser.add_argument("--nodes", help="cluster such as 8x8 or 4x8,8x4; default: that of the workload")
+    parser.add_argument("--jobs", type=int, default=0, help="of traces and poisson; default: all")
     parser.add_argument("--pictures", type=Path, help="folder for pictures, as SVG files")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
     parser.add_argument("--seed", type=int, default=0)
@@ -173,18 +193,25 @@ def main(arguments: Sequence[str]) -> None:
         without_categories=given.without_categories,
         powers_of_two=given.powers_of_two,
     )
+
+    def load(name: str) -> Workload:
+        nodes, options = parse_nodes(given.nodes) if given.nodes else None, WorkloadOptions(jobs=given.jobs)
+        workload = load_workload(name, data=given.data, nodes=nodes, seed=given.seed, options=options)
+        return varied(workload, variation, given.seed)
+
     try:
         runs = contestants(policies=given.policy or list(POLICIES), placers=given.placer or ["packed"])
-        names = given.workload or WORKLOADS
-        measurements = asyncio.run(measured(names, runs, variation, data=given.data, seed=given.seed))
+        measurements = asyncio.run(measured(given.workload or WORKLOADS, runs, load, seed=given.seed))
     except VodaError as error:
         sys.exit(str(error))
     results = [run.result for run in measurements]
     figures = summarise(results)
     if given.pictures is not None:
-        draw(given.pictures, measurements, are_varied=bool(variation.name))
+        draw(given.pictures, measurements, are_varied=bool(variation.name or given.nodes or given.jobs))
     if given.output == "json":
         document: Mapping[str, object] = {"figures": figures, "runs": results}
         print(msgspec.json.format(msgspec.json.encode(document)).decode())
     else:
         Console().print(table(figures, variation.name))
+        if len({each.placer for each in results}) > 1:
+            Console().print(side_by_side(results))

@@ -1,7 +1,7 @@
-"""Placement decides on which node each worker sits; `steady` and `packed` are placers, the other modules their tools.
+"""Placement decides on which node each worker sits; placers are `steady`, `packed` and `frugal`, others their tools.
 
 The tools: `order` (which job is served first, which worker stays where it is), `free_gpus` and, where
-nodes bound jobs by more than GPUs, `free_room`, `partial_placement`.
+nodes bound jobs by more than GPUs, `free_room`, `partial_placement`, and `costs` of moves and spans.
 
 Rules of every placer: never more on a node than it has; no worker comes to a node that refuses its job
 (`Job.refusals`), but one that is at work there may stay; then few nodes per job; then few workers moved; then whole
@@ -29,6 +29,11 @@ class Placer(Protocol):
         always one of its sizes, and never less than its minimum: then it gets none, and is absent from the answer. The
         placement in force is `view.plan.placement`.
         """
+
+
+def weighs_moves(placer: Placer) -> bool:
+    """Return whether a placer moves workers by seconds lost and saved (`PlacementCosts`); it has this attribute."""
+    return bool(getattr(placer, "weighs_moves", False))
 
 
 PLACERS: Final = Catalogue[Placer](__name__, method="place", noun="placer")

@@ -9,13 +9,14 @@ had.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 
-_LEAST_LEFT_S = 60.0
+_LEAST_LEFT_S: Final = 60.0
 """Of a job of unknown length that has had nothing yet."""
 
 
@@ -33,6 +34,7 @@ class PlacementCosts:
     def __init__(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> None:
         self._view, self._replicas, self._now = view, replicas, now
         self._spanning: dict[str, float] = {}
+        self._at_work: dict[str, tuple[str, ...]] = {}
 
     def of(self, job_id: str, nodes: Sequence[str]) -> Loss:
         """Return what a job loses by having its workers on these nodes, by index."""
@@ -64,7 +66,9 @@ class PlacementCosts:
 
     def at_work(self, job_id: str) -> Sequence[str]:
         """Return the nodes of the workers that a job has, by index."""
-        return tuple([node for _, node in sorted(self._job(job_id).workers.items())])
+        if (known := self._at_work.get(job_id)) is None:
+            known = self._at_work[job_id] = tuple([node for _, node in sorted(self._job(job_id).workers.items())])
+        return known
 
     def ends_soon(self, job_id: str) -> bool:
         """Return whether a settled job ends before a move has paid for its own restart."""

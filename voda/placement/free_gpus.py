@@ -45,9 +45,13 @@ class FreeGpus:
         """Yield the nodes that have `gpus` free, those with the fewest first; nothing may change meanwhile."""
         return chain.from_iterable(self._lists()[gpus:])
 
+    def with_most(self) -> Iterator[str]:
+        """Yield the nodes that have any free, those with the most first; nothing may change meanwhile."""
+        return chain.from_iterable(reversed(self._lists()[1:]))
+
     def roomiest(self) -> str | None:
         """Return the node with the most free GPUs, at least one; ties by name."""
-        return next((nodes[0] for nodes in reversed(self._lists()[1:]) if nodes), None)
+        return next(self.with_most(), None)
 
     def most(self) -> Gpus:
         """Return the free GPUs of the roomiest node; 0 where there is none."""

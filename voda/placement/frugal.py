@@ -8,7 +8,7 @@ these figures a plan is never worse than one for which nobody moved.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ class Frugal:
 
     name: ClassVar[str] = "frugal"
     title: ClassVar[str] = "keeps workers where they are, and moves some where all the moves together save time"
+    weighs_moves: ClassVar[bool] = True
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         costs = PlacementCosts(view, replicas, now)
@@ -92,7 +93,9 @@ class _Exchanges:
         nodes = self._placed[job_id]
         if len(set(nodes)) < 2 or self._is_held(job_id):
             return False
-        return any(self._costs.of(job_id, (home,) * len(nodes)) < self._costs.of(job_id, nodes) for home in nodes)
+        # Where it is at work it may lose nothing; elsewhere it loses the same everywhere.
+        home = (self._costs.at_work(job_id) or nodes)[0]
+        return self._costs.of(job_id, (home,) * len(nodes)) < self._costs.of(job_id, nodes)
 
     def _is_held(self, job_id: str) -> bool:
         """Return whether a job keeps its places, whatever it or others would gain."""
@@ -124,9 +127,10 @@ class _Exchanges:
             return nodes[:1]
         own = per_node(nodes)
         best = self._room.best_fit(job, len(nodes), own)
-        roomy = [*self._room.gpus.with_at_least(job.spec.gpus_per_replica)][-_MOST_HOMES:]
-        homes = [*sorted(own, key=lambda node: (-own[node], node)), *([best] if best else []), *reversed(roomy)]
-        return [*dict.fromkeys(homes)]
+        roomy = islice(self._room.gpus.with_most(), _MOST_HOMES)
+        homes = dict.fromkeys([*sorted(own, key=lambda node: (-own[node], node)), *([best] if best else []), *roomy])
+        gpus = len(nodes) * job.spec.gpus_per_replica
+        return [home for home in homes if self._view.nodes[home].usable_gpus >= gpus]
 
     def _is_anchored(self, job_id: str) -> bool:
         return anchor(self._view, job_id) == self._placed[job_id][0]
@@ -137,7 +141,6 @@ class _Exchanges:
         lacking = (size - self._on[home].get(job_id, 0)) * gpus - self._room.gpus[home]
         if lacking <= 0:
             yield ()
-        if lacking <= 0 or self._view.nodes[home].usable_gpus < size * gpus:
             return
         saved_s = self._costs.of(job_id, self._placed[job_id]).seconds
         saved_s -= self._costs.of(job_id, (home,) * size).seconds

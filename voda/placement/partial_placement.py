@@ -43,8 +43,7 @@ class PartialPlacement:
         self._replicas = replicas
         self._room = FreeRoom(carried.free, carried.scarce)
         self._short = carried.short
-        self._keeps_spans = keeps_spans
-        self._may_span = dict.fromkeys(carried.spanning, True)
+        self._may_span = {} if keeps_spans else dict.fromkeys(carried.spanning, True)
         """Spanning job -> whether it did so before: then coming together must pay."""
         self._roomless: set[tuple[object, ...]] = set()
         """Classes of jobs that no node has had scarce resources for since any were given back."""
@@ -178,8 +177,6 @@ class PartialPlacement:
 
     def _pays(self, job_id: str, workers: int, some_stay: bool) -> bool:
         """Whether the seconds saved by not spanning exceed those lost by the move."""
-        if self._keeps_spans:
-            return False
         estimate = self._view.estimates.get(job_id)
         if estimate is None:
             return True

@@ -17,6 +17,7 @@ from voda.planner.candidates import candidates_of
 from voda.planner.decide import decide
 from voda.planner.feasibility import feasible_view
 from voda.planner.fit.node_rules import KubernetesRules
+from voda.planner.place_reasons import with_places
 from voda.planner.plan_changes import changes
 from voda.planner.sharing import SpareGpus, share_gpus
 from voda.planner.virtual_clusters import CellPlanner
@@ -54,7 +55,12 @@ class Registries(Struct, frozen=True, kw_only=True):
         """Return what decides on a pool by its placer, whichever policy it is given."""
         placer = self.placer(state.settings, state.plan)
         wings = all_wings(self.in_cells, self.nodes)
-        return lambda view, policy, now: decide(view, policy, placer, now, cause=cause, wings=wings)
+
+        def decided(view: ClusterState, policy: Policy, now: float) -> Plan:
+            plan = decide(view, policy, placer, now, cause=cause, wings=wings)
+            return with_places(view, plan, placer, now)
+
+        return decided
 
 
 def redecide(

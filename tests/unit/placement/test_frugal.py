@@ -18,7 +18,12 @@ FRUGAL = PLACERS["frugal"]
 def estimated(left_s: float, *, penalty: float = 0.5, restart_s: float = 30.0) -> Estimate:
     """Return what is believed of a job that needs so many seconds more on each number of workers."""
     speedup = (0.0, *([1.0] * 8))
-    return Estimate(speedup=speedup, remaining_s=left_s, span_penalty=penalty, resize_cost_s=restart_s)
+    return Estimate(
+        speedup=speedup,
+        remaining_s=left_s,
+        span_penalty=penalty,
+        resize_cost_s=restart_s,
+    )
 
 
 def at_work(job_id: str, *nodes: str) -> Job:

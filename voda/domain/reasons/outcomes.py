@@ -20,6 +20,7 @@ from voda.domain.reasons.cells import (
 from voda.domain.reasons.failures import JobFailure
 from voda.domain.reasons.holds import After, ArrayBound, BegunOnce, FixedBound, InVain, LostRun, NextTry, Overdue
 from voda.domain.reasons.nodes import Drained, ForLauncher, LacksRoom, NeedsNoGpu, NoneFree, RoomInVain
+from voda.domain.reasons.places import PlaceCause
 from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause, UserTurns
 from voda.domain.reasons.requests import CancelCause
 from voda.domain.reasons.stalls import Stuck
@@ -52,6 +53,7 @@ Cause = (
     | NeedsPart
     | GpusTooSmall
     | MostLeft
+    | PlaceCause
 )
 
 

@@ -46,6 +46,7 @@ from voda.domain.reasons.outcomes import (
     Starts,
     Waits,
 )
+from voda.domain.reasons.places import Moved, PlaceCause, Spans
 from voda.domain.reasons.policies import (
     BestSpeedup,
     ByGain,
@@ -75,7 +76,7 @@ _ORDERS: Final[Mapping[Order, str]] = {
     "time_left": "least time left first",
     "service": "least served first",
 }
-_Apart = Stuck | RoomInVain | Drained
+_Apart = Stuck | RoomInVain | Drained | PlaceCause
 """Causes that are no answer to why it is so many workers."""
 
 
@@ -184,6 +185,8 @@ def _cause(cause: Cause) -> str:
             return "to grow other jobs by these GPUs would not pay"
         case ShrinkNeedless(to=to):
             return f"shrinking to {to} would free GPUs that no other job needs now"
+        case Moved() | Spans():
+            return _place(cause)
         case ForLauncher():
             return "the place of one worker is for its launcher"
         case NeedsNoGpu():
@@ -279,3 +282,18 @@ def _workers(count: int) -> str:
 def _listed(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def _place(cause: PlaceCause) -> str:
+    match cause:
+        case Moved(cost_s=cost_s, saved_s=saved_s, room_for=job):
+            saves = f" and saves {span(saved_s)}: it is on one node" if saved_s else ""
+            return f"a move costs it {span(cost_s)}{saves}{f', and makes room for {job}' if job else ''}"
+        case Spans(nodes=nodes, fits=False):
+            return f"spans {nodes} nodes, as none is large enough"
+        case Spans(nodes=nodes, cost_s=cost_s, move_s=move_s):
+            return (
+                f"spans {nodes} nodes: it ends {span(cost_s)} later so, and a later move would cost it {span(move_s)}"
+            )
+        case _:
+            assert_never(cause)
