@@ -10,7 +10,7 @@ for by the next round; every look at the disk is in a thread.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -151,7 +151,7 @@ class FolderKeeper:
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
-        found, later = [], self._later_runs()
+        found, later = [], _later_runs(self._view)
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
             ended = await self._ended_job(job_id)
             if ended is None or later.get(job_id) == math.inf or await self._is_in_use(job_id):
@@ -191,10 +191,10 @@ class FolderKeeper:
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
-        self._refuse_continued(job_id)
+        _refuse_continued(self._view, job_id)
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
-        folder = await self._measured(_behind(ended, self._later_runs()), is_awaited=True)
+        folder = await self._measured(_behind(ended, _later_runs(self._view)), is_awaited=True)
         await self._delete(folder, "request", actor or "nobody", actor=actor)
         mine = [deleted for deleted in await self._taken_away() if deleted.job_id == job_id]
         try:
@@ -225,7 +225,7 @@ class FolderKeeper:
         job_id = folder.job_id
         async with self._turn:
             # Measuring takes its time.
-            self._refuse_continued(job_id)
+            _refuse_continued(self._view, job_id)
             try:
                 was_there = await asyncio.to_thread(self.folders.take_away, job_id)
             except OSError as error:
@@ -240,13 +240,6 @@ class FolderKeeper:
         self._telemetry.count(FOLDER_BYTES_DELETED, cause, by=folder.size_bytes)
         _log.info("folder deleted job_id=%s cause=%s bytes=%d", job_id, cause, folder.size_bytes)
         await self._record()
-
-    def _later_runs(self) -> Mapping[str, float]:
-        return _later_runs(self._view.job_registry.jobs().values())
-
-    def _refuse_continued(self, job_id: str) -> None:
-        if self._later_runs().get(job_id) == math.inf:
-            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
 
     def _note(self, fact: JobFolderDeleted, actor: str) -> None:
         made = Fact(data=fact, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=actor)
@@ -297,15 +290,20 @@ class FolderKeeper:
         return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
 
 
+def _refuse_continued(view: JournalView, job_id: str) -> None:
+    if _later_runs(view).get(job_id) == math.inf:
+        raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
+
+
 def _behind(ended: EndedFolder, later: Mapping[str, float]) -> EndedFolder:
     """Return an ended job's folder, of which the last run in it says when it ended."""
     return structs.replace(ended, finished_at=max(ended.finished_at, later.get(ended.job_id, 0.0)))
 
 
-def _later_runs(records: Iterable[JobRecord]) -> Mapping[str, float]:
+def _later_runs(view: JournalView) -> Mapping[str, float]:
     """Return the jobs in whose folders later runs go on -> when the last of these has ended; infinity: not yet."""
     found: dict[str, float] = {}
-    for record in records:
+    for record in view.job_registry.jobs().values():
         if first := record.spec.continues:
             is_over = record.finished_at is not None and not record.job.workers
             ended_at = record.finished_at if record.finished_at is not None and is_over else math.inf
