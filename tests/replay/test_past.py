@@ -248,6 +248,8 @@ def test_activity_when_asked_beyond_the_log_then_knows_nothing_there() -> None:
     activity.apply(an_event(1, NodeJoined(node=a_node(gpus=4)), at=100.0))
     activity.apply(an_event(2, NodeJoined(node=a_node("n2", gpus=4)), at=200.0))
     assert list(activity.between(0.0, 400.0, 4).capacity) == pytest.approx([0, 4, 0, 0], abs=0.1)
+    assert list(activity.between(0.0, 400.0, 4, lasts_until=400.0).capacity) == pytest.approx([0, 4, 8, 8], abs=0.1)
+    assert list(activity.between(0.0, 400.0, 4, lasts_until=150.0).capacity) == pytest.approx([0, 4, 0, 0], abs=0.1)
     assert list(Activity().between(0.0, 1.0, 2).capacity) == [0, 0]
 
 

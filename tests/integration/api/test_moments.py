@@ -203,6 +203,10 @@ async def test_timeline_when_asked_then_has_means_and_counts() -> None:
         assert found.gpus_in_use == pytest.approx([0, 4, 4, 0])
         assert found.waiting == pytest.approx([1, 1, 1, 1])
         assert sum(found.decisions) == 3
+        pass_time(service, 40)
+        later = (await service.ask("GET", "/api/v1/timeline?buckets=8")).as_a(TimelineView)
+        # Two GPUs are held since the last event.
+        assert later.gpus_in_use == pytest.approx([0, 4, 4, 0, 2, 2, 2, 2])
         none = await service.ask("GET", "/api/v1/timeline?since=%2B10s&until=%2B5s")
         assert none.as_a(Problem).field == "until"
 

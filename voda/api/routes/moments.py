@@ -57,7 +57,7 @@ class TimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Which time, and how finely."""
 
     since: Annotated[str, Meta(description=f"{_MOMENT}; by default the first event.")] = ""
-    until: Annotated[str, Meta(description=f"{_MOMENT}; by default the last event.")] = ""
+    until: Annotated[str, Meta(description=f"{_MOMENT}; by default now.")] = ""
     buckets: Annotated[int, Meta(description="Stretches of equal length.", ge=1, le=2_000)] = 500
 
 
@@ -142,18 +142,19 @@ class MomentRoutes(Routes):
     )
     async def get_timeline(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get what happened over time, as figures to draw."""
-        query, store = query_of(request, TimelineQuery), self.journal.store
+        query, store, now = query_of(request, TimelineQuery), self.journal.store, self.journal.clock.now()
         end = await store.position()
         await self._read_on(end)
         activity = self._past.activity
         begins = activity.begins_at
         ends = await recorded_at(store, end) if end else None
         since = (await self._place("since", query.since)).at if query.since else begins or 0.0
-        until = (await self._place("until", query.until)).at if query.until else ends or 0.0
+        until = (await self._place("until", query.until)).at if query.until else max(ends or 0.0, now if end else 0.0)
         if until < since:
             raise InvalidField("until", f"until {query.until[:80]!r} is before since, expected a later moment")
         until = max(until, since + 1.0)
-        row = activity.between(since, until, query.buckets)
+        is_known = activity.position >= end
+        row = activity.between(since, until, query.buckets, lasts_until=now if is_known else 0.0)
         step = (until - since) / query.buckets
         return json_response(
             TimelineView(
