@@ -357,16 +357,17 @@ def test_page_when_as_narrow_as_a_phone_needs_no_scrolling_sideways(served: Serv
 
 
 def test_ended_jobs_when_looked_for_say_how_they_ended_and_open(served: Served, look: Open) -> None:
-    submit(served, "broken", "exit 3")
     submit(served, "fine", "exit 0")
+    run(served, "stopped")
+    served.ask("DELETE", "/api/v1/jobs/stopped")
     page = look(token=served.token)
     page.get_by_role("tab", name="Ended").click()
-    expect(row(page, "broken")).to_contain_text("Failed")
+    expect(row(page, "stopped")).to_contain_text("Canceled")
     expect(row(page, "fine")).to_contain_text("Completed")
-    page.get_by_role("searchbox").fill("state:failed")
+    page.get_by_role("searchbox").fill("state:canceled")
     expect(row(page, "fine")).to_have_count(0)
-    row(page, "broken").click()
-    expect(panel(page, "broken")).to_contain_text("exit code 3")
+    row(page, "stopped").click()
+    expect(panel(page, "stopped")).to_contain_text("Canceled", ignore_case=True)
 
 
 def test_what_if_when_asked_shows_both_runs_and_how_far_the_simulation_is_off(served: Served, look: Open) -> None:
