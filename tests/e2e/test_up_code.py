@@ -12,6 +12,7 @@ from tests.accounts import as_account, passable_folder
 from tests.needs import needs
 from tests.waiting import wait_until
 from voda.client import Client, Program
+from voda.programs.kept_code import MOST_KEPT
 
 pytestmark = pytest.mark.slow
 WAIT_S = 120.0
@@ -111,6 +112,18 @@ def test_job_that_failed_goes_on_in_its_folder_with_the_program_as_it_is_now(ser
     voda(served, folder, "rerun", "@train")
     until(served, "train-4", "Failed")
     assert "first from 0" in voda(served, folder, "logs", "@train-4")
+
+
+def test_code_beyond_the_bound_goes_the_oldest_first(served: Served, folder: Path) -> None:
+    store = served.home / "code"
+    for number in range(MOST_KEPT + 2):
+        (store / f"old-{number}").mkdir(parents=True)
+        (store / f"old-{number}" / ".kept").write_text('{"folder":"/","files":[]}')
+        os.utime(store / f"old-{number}", (number, number))
+    voda(served, folder, "submit", "--retries", "0", "--", "python3", "train.py")
+    assert len(list(store.iterdir())) == MOST_KEPT
+    assert not (store / "old-2").exists()
+    assert (store / "old-3").exists()
 
 
 def test_job_that_cannot_go_on_is_refused_with_the_reason(served: Served, folder: Path) -> None:

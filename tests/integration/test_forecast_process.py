@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
@@ -41,6 +42,16 @@ async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path
     view = await forecast_of(str(tmp_path / "voda.db"), NodeJoined(node=a_node("n1", gpus=1)), *jobs)
     assert [view.forecasts[name].position for name in "ab"] == [1, 2]
     assert view.forecasts["a"].starts_at == view.forecast_at
+
+
+async def test_forecasts_when_voda_was_started_in_a_folder_of_another_run_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voda").mkdir()
+    (tmp_path / "voda" / "__init__.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    facts = (NodeJoined(node=a_node("n1", gpus=1)), JobSubmitted(spec=a_spec("a", epochs=3)))
+    assert (await forecast_of(str(tmp_path / "voda.db"), *facts, jobs=1)).forecasts["a"].position == 1
 
 
 async def test_forecasts_when_a_job_would_take_longer_than_the_calendar_goes_are_made_of_all_others(

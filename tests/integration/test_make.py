@@ -21,7 +21,11 @@ def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
         timeout=WAIT_S,
         check=True,
     )
-    words = [shlex.split(line) for line in shown.stdout.splitlines() if any(f" -m {each}" in line for each in RUNNERS)]
+    words = [
+        shlex.split(line)
+        for line in shown.stdout.replace("\\\n", " ").splitlines()
+        if any(f" -m {each}" in line for each in RUNNERS)
+    ]
     return [line[line.index("-m") + 2 :] for line in words]
 
 

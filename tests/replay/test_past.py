@@ -1,5 +1,6 @@
 """The cluster at any moment, as a slider asks for it, and what happened over time."""
 
+import asyncio
 from random import Random
 
 import numpy as np
@@ -9,10 +10,20 @@ from hypothesis import strategies as st
 
 from tests.builders import a_fact, a_node, a_spec
 from tests.replay.test_time_travel import stored
+from tests.unit.telemetry.test_cell_gauges import TWO_TEAMS
 from voda.api.presenters.moments import Moment, Moments, changes_view, moment_view
 from voda.domain.reasons.nodes import Said
 from voda.events.envelope import ANY_VERSION, Event
-from voda.events.types import JobFailed, JobSubmitted, NodeJoined, PlanAdopted, WorkerStarted
+from voda.events.types import (
+    JobFailed,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    PlanAdopted,
+    SettingsChanged,
+    VirtualClustersApplied,
+    WorkerStarted,
+)
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
 from voda.projections.cluster.live_cluster import LiveCluster
@@ -90,6 +101,33 @@ async def test_walk_when_the_log_ends_then_ends_with_its_end() -> None:
     assert seen == [events[-2].position, events[-1].position]
 
 
+async def test_walk_when_it_takes_long_then_others_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_module, "PAGE_FOLDED", 5)
+    store = await stored()
+    end, whole = await store.position(), store.read
+    is_far, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(after: int, limit: int, *, stream: str | None = None) -> object:
+        if after >= 50:
+            is_far.set()
+            await may_go_on.wait()
+        return await whole(after, limit, stream=stream)
+
+    monkeypatch.setattr(store, "read", slowly)
+    past, seen = Past(store), list[tuple[int, bytes]]()
+    last = (await whole(0, 10_000))[-1].recorded_at
+    walking = asyncio.create_task(
+        past.walk(10, [0.0, last + 1], lambda cluster, _: seen.append((cluster.position, cluster.dump())))
+    )
+    await is_far.wait()
+    async with asyncio.timeout(20):
+        assert await past.at(20, lambda cluster: cluster.dump()) == (await folded(store, 20)).dump()
+    may_go_on.set()
+    await walking
+    assert seen == [(position, (await folded(store, position)).dump()) for position in (10, end)]
+    assert await past.at(end, lambda cluster: cluster.position) == end
+
+
 # ---- records
 
 
@@ -130,6 +168,25 @@ async def test_moments_when_made_one_after_the_other_then_are_as_made_anew(name:
         shown = anew if shown is None or before is None else applied(shown, changes_view(before, after, 0))
         assert in_order(shown) == in_order(anew)
         before = after
+
+
+async def test_moments_when_settings_or_virtual_clusters_change_then_are_as_made_anew() -> None:
+    cluster, moments = LiveCluster(), Moments()
+    facts = (
+        NodeJoined(node=a_node("n1", gpus=4)),
+        NodeJoined(node=a_node("n2", gpus=4)),
+        JobSubmitted(spec=a_spec("a")),
+        WorkerStarted(job_id="a", workers={0: "n1"}),
+        NodeChanged(node=a_node("n1", gpus=4, is_ready=False)),
+        SettingsChanged(pool="default", settings={"node_grace_s": 7.0}),
+        VirtualClustersApplied(pool="default", cells=TWO_TEAMS),
+    )
+    for number, fact in enumerate(facts, 1):
+        cluster.apply(an_event(number, fact, at=float(number)))
+        shown, anew = moments.moment(cluster, 1.0), Moments().moment(cluster, 1.0)
+        assert in_order(moment_view(shown, 0)) == in_order(moment_view(anew, 0))
+    assert anew.nodes["n1"].workers_stay_until is not None
+    assert anew.jobs["a"].guaranteed_replicas is not None
 
 
 async def test_changes_when_nothing_happened_then_are_empty() -> None:
@@ -191,6 +248,8 @@ def test_activity_when_asked_beyond_the_log_then_knows_nothing_there() -> None:
     activity.apply(an_event(1, NodeJoined(node=a_node(gpus=4)), at=100.0))
     activity.apply(an_event(2, NodeJoined(node=a_node("n2", gpus=4)), at=200.0))
     assert list(activity.between(0.0, 400.0, 4).capacity) == pytest.approx([0, 4, 0, 0], abs=0.1)
+    assert list(activity.between(0.0, 400.0, 4, lasts_until=400.0).capacity) == pytest.approx([0, 4, 8, 8], abs=0.1)
+    assert list(activity.between(0.0, 400.0, 4, lasts_until=150.0).capacity) == pytest.approx([0, 4, 0, 0], abs=0.1)
     assert list(Activity().between(0.0, 1.0, 2).capacity) == [0, 0]
 
 

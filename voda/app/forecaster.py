@@ -132,7 +132,8 @@ async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
     # In a session of its own, so that Ctrl-C does not reach it.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "voda.app.forecast_process"),
+        # Not what lies in the folder in which voda was started, which may be another user's.
+        *("-P", "-m", "voda.app.forecast_process"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from voda.application.journal import JournalView
 from voda.concurrency import within
+from voda.domain.errors import LogArchived
 from voda.events.envelope import Event
 from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
@@ -80,19 +81,35 @@ async def page_before(store: EventStore, wanted: EventFilter, *, before: int, li
     """Return up to `limit` of the wanted events with position < `before`, the newest first.
 
     `last_position` of the page is the position from which on it has all of them; it may be short, as `page` may.
+
+    Raises:
+        LogArchived: the next ones are in an archive that is out of reach.
     """
     end = await store.position()
     reached = min(before, end + 1)
     found: list[Event] = []
-    left = _MOST_READ
+    left, span, is_large, base = _MOST_READ, _CHUNK, False, 0
     while reached > 1 and len(found) < limit and left > 0:
-        after = max(reached - 1 - _CHUNK, 0)
-        read: list[Event] = []
-        while after < reached - 1:
-            some, after, _ = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=_CHUNK)
-            read += some
-        left -= max(len(read), 1)
-        reached = max(reached - 1 - _CHUNK, 0) + 1
+        after = max(reached - 1 - span, base)
+        chunk = min(span, _CHUNK)
+        try:
+            read, until, fills_page = await _next(store, wanted.streams, after=after, until=reached - 1, chunk=chunk)
+        except LogArchived as error:
+            if reached - 1 > error.base > base:
+                base = error.base
+                continue
+            if found:
+                break
+            raise
+        is_large = is_large or fills_page
+        if until < reached - 1:
+            # More of them, or of their bytes, than one page has.
+            span = max(min(span, reached - 1) // 2, 1)
+            continue
+        left -= left if is_large else max(len(read), 1)
+        # In the streams of a job there may be few events among many positions.
+        span = span * 4 if len(read) < _CHUNK // 4 else span
+        reached = after + 1
         for event in reversed(read):
             if wanted(event):
                 found.append(event)

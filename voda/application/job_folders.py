@@ -10,7 +10,7 @@ for by the next round; every look at the disk is in a thread.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -97,6 +97,8 @@ class FolderKeeper:
         self._unrecorded: dict[str, Fact] = {}
         """Deletions that the log does not have yet: it may be full, and deleting is what makes room."""
         self._wake = asyncio.Event()
+        self._measured_ends: dict[str, float] = {}
+        """Job whose folder was measured -> when the last job in it had ended."""
         self._turn = asyncio.Lock()
         """Of those who take a folder away and note that; what is in it is deleted without it."""
 
@@ -149,13 +151,12 @@ class FolderKeeper:
 
     async def ended_folders(self) -> Sequence[EndedFolder]:
         """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
-        found, later = [], _later_runs(self._view.job_registry.jobs().values())
+        found, later = [], _later_runs(self._view)
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
             ended = await self._ended_job(job_id)
             if ended is None or later.get(job_id) == math.inf or await self._is_in_use(job_id):
                 continue
-            ended = structs.replace(ended, finished_at=max(ended.finished_at, later.get(job_id, 0.0)))
-            found.append(await self._measured(ended, is_awaited=False))
+            found.append(await self._measured(_behind(ended, later), is_awaited=False))
         return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
 
     async def deletion(self, job_id: str) -> FolderDeletion | None:
@@ -190,11 +191,10 @@ class FolderKeeper:
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
-        if _later_runs(self._view.job_registry.jobs().values()).get(job_id) == math.inf:
-            raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
+        _refuse_continued(self._view, job_id)
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
-        folder = await self._measured(ended, is_awaited=True)
+        folder = await self._measured(_behind(ended, _later_runs(self._view)), is_awaited=True)
         await self._delete(folder, "request", actor or "nobody", actor=actor)
         mine = [deleted for deleted in await self._taken_away() if deleted.job_id == job_id]
         try:
@@ -224,12 +224,15 @@ class FolderKeeper:
     async def _delete(self, folder: EndedFolder, cause: DeletionCause, by: str, *, actor: str) -> None:
         job_id = folder.job_id
         async with self._turn:
+            # Measuring takes its time.
+            _refuse_continued(self._view, job_id)
             try:
                 was_there = await asyncio.to_thread(self.folders.take_away, job_id)
             except OSError as error:
                 # Such as one of the same name that is not empty yet.
                 raise ActionRefused(f"job {job_id}: its folder cannot be deleted: {error.strerror}") from error
             self._sizes.forget(job_id)
+            self._measured_ends.pop(job_id, None)
             if not was_there:
                 return
             self._note(JobFolderDeleted(job_id=job_id, by=by, size_bytes=folder.size_bytes), actor)
@@ -253,7 +256,12 @@ class FolderKeeper:
         return await asyncio.to_thread(self.folders.is_in_use, job_id)
 
     async def _measured(self, ended: EndedFolder, *, is_awaited: bool) -> EndedFolder:
-        tree = await self._sizes.of_ended(ended.job_id, is_awaited=is_awaited)
+        job_id = ended.job_id
+        if self._measured_ends.setdefault(job_id, ended.finished_at) != ended.finished_at:
+            # A later run has gone on there since.
+            self._sizes.forget(job_id)
+            self._measured_ends[job_id] = ended.finished_at
+        tree = await self._sizes.of_ended(job_id, is_awaited=is_awaited)
         return structs.replace(ended, size_bytes=tree.size_bytes, exceeds=tree.exceeds)
 
     async def _ended_job(self, job_id: str) -> EndedFolder | None:
@@ -282,10 +290,20 @@ class FolderKeeper:
         return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
 
 
-def _later_runs(records: Iterable[JobRecord]) -> Mapping[str, float]:
+def _refuse_continued(view: JournalView, job_id: str) -> None:
+    if _later_runs(view).get(job_id) == math.inf:
+        raise WrongState(f"a later run of job {job_id} goes on in its folder: it stays until that has ended")
+
+
+def _behind(ended: EndedFolder, later: Mapping[str, float]) -> EndedFolder:
+    """Return an ended job's folder, of which the last run in it says when it ended."""
+    return structs.replace(ended, finished_at=max(ended.finished_at, later.get(ended.job_id, 0.0)))
+
+
+def _later_runs(view: JournalView) -> Mapping[str, float]:
     """Return the jobs in whose folders later runs go on -> when the last of these has ended; infinity: not yet."""
     found: dict[str, float] = {}
-    for record in records:
+    for record in view.job_registry.jobs().values():
         if first := record.spec.continues:
             is_over = record.finished_at is not None and not record.job.workers
             ended_at = record.finished_at if record.finished_at is not None and is_over else math.inf

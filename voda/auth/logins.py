@@ -35,8 +35,9 @@ class Claim(Struct, frozen=True, array_like=True):
     ends_at: float
     """Seconds since the epoch."""
     nonce: str
-    is_of_token: bool
-    """Whether it was begun with a token, and ends once that is revoked."""
+    token: str
+    """What tells the token that it was begun with, and ends with, from later ones of its user; empty: there was none.
+    """
 
 
 class Logins:
@@ -45,8 +46,11 @@ class Logins:
     def __init__(self) -> None:
         self._spent: dict[str, None] = {}
 
-    def code(self, caller: Caller, secret: bytes, now: float) -> tuple[str, float]:
-        """Return a code for a caller, and when it ends; raises NotAllowed for a session."""
+    def code(self, caller: Caller, secret: bytes, now: float, *, token: str = "") -> tuple[str, float]:
+        """Return a code for a caller, and when it ends; raises NotAllowed for a session.
+
+        `token` is what tells the caller's token from others; empty: the caller showed none.
+        """
         if caller.found_by == "session":
             raise NotAllowed("a session gives no login: ask with your token, or at the socket (`voda dashboard`)")
         claim = Claim(
@@ -54,7 +58,7 @@ class Logins:
             role=caller.role,
             ends_at=now + _CODE_S,
             nonce=secrets.token_hex(8),
-            is_of_token=caller.found_by == "token",
+            token=token,
         )
         return _CODE_PREFIX + _sealed(claim, "login", secret), claim.ends_at
 
@@ -70,16 +74,16 @@ class Logins:
         return SESSION_PREFIX + _sealed(session, "session", secret), session
 
 
-def session_caller(token: str, secret: bytes, now: float, has_token: Callable[[Caller], bool]) -> Caller:
+def session_caller(token: str, secret: bytes, now: float, token_of: Callable[[Caller], str]) -> Caller:
     """Return whose session it is; raises Unauthorized where it is none, or over.
 
-    `has_token` says whether a caller's token is still good, on which a session may depend.
+    `token_of` returns what tells a caller's present token from others, empty: there is none.
     """
     claim = _opened(token.removeprefix(SESSION_PREFIX), "session", secret)
     if claim is None or claim.ends_at < now:
         raise Unauthorized("this session is over: log in again (`voda dashboard`)")
     caller = Caller(user=claim.user, role=claim.role, found_by="session")
-    if claim.is_of_token and not has_token(caller):
+    if claim.token and claim.token != token_of(caller):
         raise Unauthorized("the token of this session was revoked: log in with a new one")
     return caller
 

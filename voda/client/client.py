@@ -15,7 +15,7 @@ from voda import config
 from voda.auth.callers import CallerView
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
-from voda.client.documents import Manifest, SubmitPlace, documents_of
+from voda.client.documents import Manifest, SubmitPlace, clear_old_code, documents_of
 from voda.client.exec.session import PROTOCOL, ExecResult, MemoryStreams, carry, start_of
 from voda.client.going_on import goes_on_query
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
@@ -25,6 +25,7 @@ from voda.client.records import HasJobId, Jobs
 from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.settings import Settings, SettingValue
+from voda.programs.program import Program
 from voda.wire.base import ServiceView
 from voda.wire.events import EventView
 from voda.wire.jobs import JobList, JobView, SubmissionView
@@ -130,11 +131,15 @@ class Client:
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:
-                return decode(self.http.ask_repeatedly(call).body, SubmissionView)
+                made = decode(self.http.ask_repeatedly(call).body, SubmissionView)
             except AlreadyExists as error:
                 if key:
                     raise
                 failure = error
+            else:
+                if isinstance(manifest, Program):
+                    clear_old_code(self.http)
+                return made
         assert failure is not None, "there is a document at least"
         raise failure
 

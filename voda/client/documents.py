@@ -3,17 +3,23 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from voda import config
-from voda.domain.errors import InvalidInput
-from voda.programs.kept_code import with_kept_code
+from voda.client.connection import HttpCall
+from voda.client.decoding import decode
+from voda.client.http import HttpClient
+from voda.domain.errors import InvalidInput, VodaError
+from voda.programs.kept_code import clear, is_full, with_kept_code
 from voda.programs.program import Program, ProgramStart, start_of
 from voda.programs.program_manifest import NVIDIA, WORKING_DIR, program_manifest
+from voda.wire.jobs import JobList
 
 Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str] | Program
+_PAGE: Final = 100
 _MOST_BYTES: Final = 3_000_000
 _MOST_NAMES: Final = 100
 """That are tried for a program whose name nobody chose: train, train-2, ..."""
@@ -58,6 +64,22 @@ def documents_of(manifest: Manifest, place: SubmitPlace) -> Iterator[SubmitBody]
         yield SubmitBody(manifest.encode("utf-8", "surrogatepass"), _YAML)
     else:
         yield SubmitBody(manifest if isinstance(manifest, bytes) else _read(manifest), _YAML)
+
+
+def clear_old_code(http: HttpClient) -> None:
+    """Delete the code of programs that this user submitted longest ago, where there is much: none of a live job."""
+    if not http.target.is_here or not is_full(store := config.code_folder()):
+        return
+    used: set[str] = set()
+    query: dict[str, str | int] = {"phase": "live", "limit": _PAGE}
+    with suppress(VodaError):
+        while True:
+            page = decode(http.ask_repeatedly(HttpCall(path="/jobs", params=query)).body, JobList)
+            used |= {job.kept_script for job in page.items}
+            if not page.next or not page.items:
+                clear(store, frozenset(used))
+                return
+            query["continue"] = page.next
 
 
 def _with_exported(program: Program) -> Program:

@@ -7,6 +7,7 @@ from voda import config
 from voda.auth.callers import CallerView
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
+from voda.client.documents import clear_old_code
 from voda.client.http import HttpClient
 from voda.programs.kept_code import NotKept, keep
 from voda.programs.program_manifest import SCRIPT, WORKING_DIR
@@ -29,6 +30,8 @@ def goes_on_query(http: HttpClient, path: str) -> dict[str, str]:
     annotations = manifest["metadata"]["annotations"]
     script = Path(annotations.get(WORKING_DIR, ""), annotations.get(SCRIPT, ""))
     try:
-        return {**goes_on, "kept_script": str(keep(script, config.code_folder()))}
+        goes_on["kept_script"] = str(keep(script, config.code_folder()))
     except NotKept:
         return goes_on
+    clear_old_code(http)
+    return goes_on

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +78,7 @@ def keep(script: Path, store: Path) -> Path:
         own = str(script.relative_to(folder))
         if own not in files:
             raise NotKept(f"{script} has more than {size(MOST_FILE_BYTES)}, or is no file")
-        kept = store / _digest(folder, files)
+        kept = _place(store / _digest(folder, files), files)
         _write(kept, folder, files)
         _link(kept, folder, files)
         os.utime(kept)
@@ -117,11 +118,29 @@ def clear(store: Path, used: frozenset[str], *, most: int = MOST_KEPT) -> None:
     """Delete the oldest contents beyond `most`, but none of which a kept script is `used`, and nothing that a program
     has written there.
     """
-    with suppress(OSError):
-        found = sorted(store.iterdir(), key=lambda kept: kept.stat().st_mtime)
-        for kept in found[: max(0, len(found) - most)]:
-            if not any(Path(script).is_relative_to(kept) for script in used):
+    found = sorted(_contents(store), key=_submitted_at)
+    for kept in found[: max(0, len(found) - most)]:
+        if not any(Path(script).is_relative_to(kept) for script in used):
+            with suppress(OSError, msgspec.MsgspecError):
                 _delete(kept)
+
+
+def is_full(store: Path, *, most: int = MOST_KEPT) -> bool:
+    """Return whether there is something to `clear`."""
+    return len(_contents(store)) > most
+
+
+def _contents(store: Path) -> Sequence[Path]:
+    """Return the folders of contents; what programs have written into one that was deleted is none."""
+    with suppress(OSError):
+        return [kept for kept in store.iterdir() if (kept / _RECORD).exists()]
+    return ()
+
+
+def _submitted_at(kept: Path) -> float:
+    with suppress(OSError):
+        return kept.stat().st_mtime
+    return 0.0
 
 
 def _chosen(script: Path) -> tuple[Path, Sequence[str]]:
@@ -134,7 +153,7 @@ def _chosen(script: Path) -> tuple[Path, Sequence[str]]:
             continue
         listed = _tracked(folder) if top else _python_files(folder)
         names = dict.fromkeys([str(script.relative_to(folder)), *(listed or ())])
-        total = sum(count for name in names if (count := _bytes_of(folder / name)) <= MOST_FILE_BYTES)
+        total = sum(bytes_ for name in names if (bytes_ := _bytes_of(folder / name)) <= MOST_FILE_BYTES)
         if listed is not None and len(names) <= MOST_FILES and total <= MOST_BYTES:
             return folder, [*names]
     raise NotKept(f"{beside} holds more than {MOST_FILES:,} files of code or {size(MOST_BYTES)} of it")
@@ -221,6 +240,15 @@ def _digest(folder: Path, files: Mapping[str, _KeptFile]) -> str:
     return digest.hexdigest()[:32]
 
 
+def _place(usual: Path, files: Mapping[str, _KeptFile]) -> Path:
+    """Return the folder of a content: where a program has written into the code that was kept, another."""
+    for number in count():
+        kept = usual.with_name(f"{usual.name}-{number}") if number else usual
+        if not kept.exists() or ((kept / _RECORD).exists() and dict(_read(kept, [*files])) == files):
+            return kept
+    raise AssertionError("numbers do not end")
+
+
 def _write(kept: Path, folder: Path, files: Mapping[str, _KeptFile]) -> None:
     """Write the files, whole or not at all: a folder that has its name has all of them."""
     if (kept / _RECORD).exists():
@@ -245,14 +273,14 @@ def _write(kept: Path, folder: Path, files: Mapping[str, _KeptFile]) -> None:
 def _link(kept: Path, folder: Path, files: Mapping[str, _KeptFile]) -> None:
     """Let what is not kept be found beside what is."""
     here = {"."} | {str(parent) for name in files for parent in Path(name).parents}
-    count = 0
+    others = 0
     for place in here:
         own, source = kept / place, folder / place
         for name in os.listdir(source):
             path = os.path.normpath(os.path.join(place, name))
             if path in files or path in here or name in _LEFT_OUT:
                 continue
-            if (count := count + 1) > MOST_BESIDE:
+            if (others := others + 1) > MOST_BESIDE:
                 raise NotKept(f"{folder} holds more than {MOST_BESIDE:,} other names beside the code")
             with suppress(FileExistsError):
                 os.symlink(source / name, own / name)

@@ -74,7 +74,7 @@ class Activity:
             case _:
                 pass
 
-    def between(self, since: float, until: float, stretches: int) -> ActivityRow:
+    def between(self, since: float, until: float, stretches: int, *, lasts_until: float = 0.0) -> ActivityRow:
         """Return the figures of so many stretches of equal length between two instants; 0 where nothing is known.
 
         A stretch shorter than those that are kept has its part of one of them.
@@ -83,6 +83,7 @@ class Activity:
             since: seconds since the epoch.
             until: later than that.
             stretches: how many, at least 1.
+            lasts_until: up to when nothing has changed since the last event, such as now.
         """
         bounds = np.linspace(since, until, stretches + 1)
         if self.begins_at is None or not self._totals:
@@ -97,6 +98,10 @@ class Activity:
                 kept[-2] = kept[-1] - _SHORTEST_S
             else:
                 kept[-1] = kept[-2] + _SHORTEST_S
+        if lasts_until > kept[-1]:
+            kept = np.append(kept, lasts_until)
+            still = np.array([*self._levels, 0, 0, 0]) * (lasts_until - kept[-2])
+            totals = np.vstack((totals, still))
         sums = np.vstack((np.zeros(_COLUMNS), np.cumsum(totals, axis=0)))
         shares = np.array([np.diff(np.interp(bounds, kept, column)) for column in sums.T])
         known_s = np.diff(np.clip(bounds, kept[0], kept[-1]))
@@ -111,8 +116,7 @@ class Activity:
         missing = number + 1 - len(self._totals) // _COLUMNS
         if missing > 0:
             self._totals.extend([0.0] * (missing * _COLUMNS))
-        occupancy = self._occupancy
-        levels = (occupancy.gpus_in_use, occupancy.capacity, occupancy.running, occupancy.queued)
+        levels = self._levels
         while self._reached < now:
             place = int((self._reached - self.begins_at) / self._length_s)
             end = min(now, self.begins_at + (place + 1) * self._length_s)
@@ -123,6 +127,11 @@ class Activity:
             for column, level in enumerate(levels):
                 self._totals[place * _COLUMNS + column] += level * (end - self._reached)
             self._reached = end
+
+    @property
+    def _levels(self) -> tuple[int, int, int, int]:
+        occupancy = self._occupancy
+        return occupancy.gpus_in_use, occupancy.capacity, occupancy.running, occupancy.queued
 
     def _count(self, column: int, number: int) -> None:
         self._totals[len(self._totals) - _COLUMNS + column] += number

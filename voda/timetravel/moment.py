@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, LogArchived
 from voda.events.envelope import Event
 from voda.text import SPAN, seconds_of
 
@@ -93,7 +93,7 @@ async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> L
     """Return the place of a moment in the log; `before` leaves out the events of the moment itself.
 
     A time is found by bisection, so the answer is as exact as the clocks of the writers agree. A position beyond the
-    log's end is InvalidInput.
+    log's end is InvalidInput; LogArchived where the moment is in an archive that is out of reach.
     """
     end = await store.position()
     if isinstance(moment, AtPosition):
@@ -102,12 +102,20 @@ async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> L
         position = max(moment.position - before, 0)
         return LogPlace(position=position, at=await recorded_at(store, position))
     at = await _instant_of(store, moment, end)
-    low, high = 0, end
+    low, high, archived = 0, end, None
     while low < high:
         middle = (low + high + 1) // 2
-        instant = await recorded_at(store, middle)
+        try:
+            instant = await recorded_at(store, middle)
+        except LogArchived as error:
+            low, archived = error.base, error
+            if high <= low:
+                raise
+            continue
         is_included = instant < at or (instant == at and not before)
         low, high = (middle, high) if is_included else (low, middle - 1)
+    if archived is not None and low == archived.base:
+        raise archived
     return LogPlace(position=low, at=at)
 
 

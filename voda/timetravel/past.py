@@ -74,16 +74,20 @@ class Past:
         """
         async with self._asking:
             cluster = await self._move(position)
-            see(cluster, instants[0])
-            later = list(reversed(instants[1:]))
-            async for event in events_between(self._store, after=position, page=PAGE_FOLDED):
-                while later and event.recorded_at > later[-1]:
-                    see(cluster, later.pop())
-                if not later:
-                    return
-                await self._fold(cluster, event)
-            if later:
-                see(cluster, later[-1])
+            # It is this walk's alone from now on, so that others need not wait until the walk ends.
+            self._latest = LiveCluster()
+        see(cluster, instants[0])
+        later = list(reversed(instants[1:]))
+        async for event in events_between(self._store, after=position, page=PAGE_FOLDED):
+            while later and event.recorded_at > later[-1]:
+                see(cluster, later.pop())
+            if not later:
+                break
+            await self._fold(cluster, event)
+        if later:
+            see(cluster, later[-1])
+        if not self._asking.locked():
+            self._latest = cluster
 
     async def _move(self, position: int) -> LiveCluster:
         cluster = await self._nearest(position)
@@ -141,6 +145,9 @@ class KeptStates:
     async def add(self, position: int, state: bytes) -> None:
         """Keep a state; where there are too many bytes, every other one goes."""
         packed = await asyncio.to_thread(zlib.compress, state, 1)
+        if not self.lacks(position):
+            # Another reader has kept it meanwhile, or states are further apart now.
+            return
         self._states[position] = packed
         self._bytes += len(packed)
         while self._bytes > self._most_bytes and self._states:

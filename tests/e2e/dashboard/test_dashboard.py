@@ -265,7 +265,7 @@ def test_filter_when_typed_leaves_the_jobs_that_match(served: Served, look: Open
     expect(row(page, "bert")).to_be_visible()
     expect(row(page, "resnet")).to_have_count(0)
     page.get_by_role("searchbox").fill("user:nobody-of-this-name")
-    expect(page.get_by_role("tabpanel")).to_contain_text("No job that the filter lets through runs.")
+    expect(page.get_by_role("tabpanel")).to_contain_text("No job that matches the filter runs.")
 
 
 def test_keyboard_alone_when_nothing_else_is_at_hand_signs_in_finds_a_job_and_comes_back(
@@ -354,3 +354,35 @@ def test_page_when_as_narrow_as_a_phone_needs_no_scrolling_sideways(served: Serv
     row(page, "shown").click()
     expect(panel(page, "shown")).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_ended_jobs_when_looked_for_say_how_they_ended_and_open(served: Served, look: Open) -> None:
+    submit(served, "fine", "exit 0")
+    run(served, "stopped")
+    served.ask("DELETE", "/api/v1/jobs/stopped")
+    page = look(token=served.token)
+    page.get_by_role("tab", name="Ended").click()
+    expect(row(page, "stopped")).to_contain_text("Canceled")
+    expect(row(page, "fine")).to_contain_text("Completed")
+    page.get_by_role("searchbox").fill("state:canceled")
+    expect(row(page, "fine")).to_have_count(0)
+    row(page, "stopped").click()
+    expect(panel(page, "stopped")).to_contain_text("Canceled", ignore_case=True)
+
+
+def test_what_if_when_asked_shows_both_runs_and_how_far_the_simulation_is_off(served: Served, look: Open) -> None:
+    for number in range(3):
+        submit(served, f"short-{number}", "exit 0")
+    page = look(token=served.token)
+    page.get_by_role("tab", name="Ended").click()
+    for number in range(3):
+        expect(row(page, f"short-{number}")).to_contain_text("Completed")
+    page.get_by_role("button", name="What if").click()
+    asked = page.get_by_role("complementary", name="What if another policy had decided")
+    asked.get_by_label("Policy").select_option("afs-l")
+    asked.get_by_role("button", name="Simulate").click()
+    expect(asked.get_by_role("table")).to_contain_text("3 jobs completed in all three runs")
+    expect(asked.get_by_role("columnheader", name="afs-l")).to_be_visible()
+    expect(asked).to_contain_text("With 3 jobs, means and percentiles say little.")
+    page.keyboard.press("Escape")
+    expect(asked).to_have_count(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,14 @@ from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import START, Service, a_service
 from tests.sse import Events
 from voda.api.streams import moment_hub
+from voda.app.runtime import Snapshots
+from voda.application.read_model import ReadModel
 from voda.domain.reasons.requests import Requested
+from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted, JobHaltRequested, JobSubmitted, WorkerExited, WorkerStarted
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
+from voda.log.archive.retention import archive_log
+from voda.log.memory import MemoryStore
 from voda.wire.base import Problem
 from voda.wire.moments import ChangesList, MomentView, TimelineView
 
@@ -96,6 +103,37 @@ async def test_changes_when_applied_then_lead_from_moment_to_moment() -> None:
         assert found.end == to_45.position
 
 
+async def test_moments_when_the_archive_is_away_then_are_known_from_the_cut_on(tmp_path: Path) -> None:
+    store = MemoryStore()
+    for number in range(40):
+        fact = Fact(data=JobSubmitted(spec=a_spec(f"j{number}")), event_id=f"e{number}", recorded_at=START + number)
+        await store.append(f"job.j{number}", ANY_VERSION, [fact])
+        if number == 29:
+            view = ReadModel(store)
+            await view.open()
+            await Snapshots(store, view).take()
+    await archive_log(store, tmp_path / "archive", until=30)
+    (tmp_path / "archive").rename(tmp_path / "away")
+    async with a_service(ArchiveBackedStore(store)) as service:
+        for query in ("at=-5s", "at=35"):
+            assert len((await state(service, query)).jobs) == 35
+        (item,) = (await service.ask("GET", f"{STATE}/changes?at=-5s&seconds=2&frames=1")).as_a(ChangesList).items
+        assert [job.job_id for job in item.jobs] == ["j35", "j36"]
+        for query in ("at=-20s", "at=+1s", "at=20"):
+            answer = await service.ask("GET", f"{STATE}?{query.replace('+', '%2B')}")
+            assert answer.status == 410, query
+        newest = await service.ask("GET", "/api/v1/events?before=41&limit=40")
+        assert [event["position"] for event in newest.json()["items"]] == list(range(40, 30, -1))
+        assert newest.json()["last_position"] == 31
+        assert (await service.ask("GET", "/api/v1/events?before=31&limit=1")).status == 410
+
+
+async def test_changes_when_the_calendar_ends_before_them_are_refused() -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", f"{STATE}/changes?at=9998-12-31&seconds=3153600000&frames=1")
+        assert (answer.status, answer.as_a(Problem).field) == (422, "seconds")
+
+
 async def test_watch_when_jobs_change_then_tells_what_changed() -> None:
     async with (
         a_service(nodes={"n1": 4}) as service,
@@ -165,6 +203,10 @@ async def test_timeline_when_asked_then_has_means_and_counts() -> None:
         assert found.gpus_in_use == pytest.approx([0, 4, 4, 0])
         assert found.waiting == pytest.approx([1, 1, 1, 1])
         assert sum(found.decisions) == 3
+        pass_time(service, 40)
+        later = (await service.ask("GET", "/api/v1/timeline?buckets=8")).as_a(TimelineView)
+        # Two GPUs are held since the last event.
+        assert later.gpus_in_use == pytest.approx([0, 4, 4, 0, 2, 2, 2, 2])
         none = await service.ask("GET", "/api/v1/timeline?since=%2B10s&until=%2B5s")
         assert none.as_a(Problem).field == "until"
 

@@ -18,6 +18,7 @@ from voda.api.backend import Backend
 from voda.application.job_folders import FolderKeeper, HousekeepingIntervals
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
 from voda.domain.errors import StoreNotWritable
 from voda.events.types import (
@@ -32,7 +33,7 @@ from voda.events.types import (
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
 from voda.projections.jobs.registry import JobRegistry
-from voda.untrusted_trees import RemovalStep
+from voda.untrusted_trees import RemovalStep, TreeSize
 from voda.wire.base import Problem
 from voda.wire.housekeeping import JobFolderView, KeptFolderList
 
@@ -88,6 +89,36 @@ async def ended(service: Service, job_id: str, **fields: Any) -> None:
 def jobs(tmp_path: Path) -> Path:
     (tmp_path / "jobs").mkdir()
     return tmp_path / "jobs"
+
+
+async def test_folder_when_a_run_goes_on_in_it_while_others_are_measured_stays(jobs: Path) -> None:
+    class Sizes(FolderSizes):
+        """Something happens while folders are measured."""
+
+        async def of_ended(self, job_id: str, *, is_awaited: bool) -> TreeSize:
+            if job_id == "b":
+                await service.happens(JobSubmitted(spec=a_spec("a-2", name="a", continues="a")))
+            return await super().of_ended(job_id, is_awaited=is_awaited)
+
+    async with a_kept_service(jobs) as (service, _):
+        for job_id in "ab":
+            a_folder(jobs, job_id)
+            await ended(service, job_id)
+        passes(service.backend, 31)
+        await a_keeper(jobs, service.backend, sizes=Sizes(LocalJobFolders(jobs))).keep()
+        assert names(jobs) == ["a"]
+
+
+async def test_folder_when_a_later_run_has_written_in_it_is_measured_again(jobs: Path) -> None:
+    async with a_kept_service(jobs) as (service, keeper):
+        folder = a_folder(jobs, "a", size=100_000)
+        await ended(service, "a")
+        (before,) = await keeper.ended_folders()
+        (folder / "checkpoint").write_bytes(b"x" * 5_000_000)
+        passes(service.backend, 1)
+        await ended(service, "a-2", name="a", continues="a")
+        (after,) = await keeper.ended_folders()
+        assert after.size_bytes >= before.size_bytes + 4_800_000
 
 
 async def test_folders_when_a_round_is_due_only_those_beyond_the_settings_go(jobs: Path) -> None:

@@ -113,6 +113,19 @@ async def test_what_if_when_the_log_cannot_be_read_says_why(tmp_path: Path) -> N
         assert "log.db" in runner.get(made.what_if_id, ANN).error
 
 
+async def test_what_if_when_voda_was_started_in_a_folder_of_another_runs_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voda").mkdir()
+    (tmp_path / "voda" / "__init__.py").write_text("raise SystemExit(9)")
+    path, _ = await a_log(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    async with running(path) as runner:
+        made = runner.ask(a_question(), ANN)
+        await until(lambda: runner.get(made.what_if_id, ANN).state in ("done", "failed"))
+        assert runner.get(made.what_if_id, ANN).error == ""
+
+
 async def test_what_if_when_a_user_asks_too_much_is_refused_and_others_are_not(tmp_path: Path) -> None:
     runner = WhatIfRunner(str(tmp_path / "log.db"), SystemClock())
     first = runner.ask(a_question(1), ANN)

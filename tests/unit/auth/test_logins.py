@@ -65,6 +65,31 @@ def test_session_when_the_token_is_revoked_ends_with_it(tmp_path: Path) -> None:
         access.identify(token)
 
 
+def test_session_when_its_user_has_a_new_token_of_the_role_ends_all_the_same(tmp_path: Path) -> None:
+    access = an_access(tmp_path)
+    session, _ = access.begin_session(access.login(anna(access))[0])
+    code, _ = access.login(access.identify(access.add("bob", "user")))
+    access.remove("anna")
+    access.add("anna", "viewer")
+    access.remove("bob")
+    access.add("bob", "user")
+    for begun in (session, access.begin_session(code)[0]):
+        with pytest.raises(Unauthorized, match="was revoked"):
+            access.identify(begun)
+
+
+def test_session_of_an_admin_ends_with_the_admins_token(tmp_path: Path) -> None:
+    for name in ("secret", "admin.token"):
+        (tmp_path / name).write_text(f"{name} " * 8)
+    access = Authenticator.mounted(tmp_path, VirtualClock(1_700_000_000.0))
+    admin = access.identify(("admin.token " * 8).strip())
+    session, _ = access.begin_session(access.login(admin)[0])
+    assert access.identify(session).role == "admin"
+    (tmp_path / "admin.token").write_text("another token " * 8)
+    with pytest.raises(Unauthorized, match="was revoked"):
+        access.identify(session)
+
+
 def test_session_of_a_local_user_needs_no_token(tmp_path: Path) -> None:
     access = an_access(tmp_path)
     token, _ = access.begin_session(access.login(Caller(user="bob", role="user", found_by="socket"))[0])

@@ -67,7 +67,7 @@ def test_value_when_written_leaves_out_what_is_not_said(value: msgspec.Struct, w
 def test_job_when_just_submitted_has_had_nothing() -> None:
     job = Job(spec=a_spec(), submitted_at=0.0, counted_at=0.0)
     counts = [getattr(job, field) for field in job.__struct_fields__]
-    assert [count for count in counts if isinstance(count, int | float)] == [0] * 18
+    assert [count for count in counts if isinstance(count, int | float)] == [0] * 20
     assert (job.replicas, job.gpus, job.workers, job.refusals, job.uid) == (0, 0, {}, {}, "")
 
 

@@ -86,6 +86,7 @@ from voda.cluster.kubernetes.kinds.served_kinds import served
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import InvalidField
+from voda.events.text.failures import failure_text
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable
 from voda.manifests.parse import parse
@@ -111,7 +112,7 @@ print(json.dumps({
     "sizes": [kind.can_resize(job, replicas) for replicas in (2, 3)],
     "resumed": kind.resume_patch(job, parsed.spec, 2).body,
     "gates": made["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]["schedulingGates"],
-    "end": end.reason,
+    "end": failure_text(end.reason),
     "local": refusal,
 }))
 """

@@ -141,6 +141,31 @@ def test_folder_that_changes_while_it_is_kept_is_read_again_and_given_up_where_i
         keep(folder / "train.py", store_of(tmp_path))
 
 
+def test_code_that_a_program_has_changed_where_it_is_kept_is_kept_anew(folder: Path, tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    first = keep(folder / "train.py", store)
+    (first.parent / "nets" / "__init__.py").write_text("SIZE = 'changed by the program'\n")
+    second = keep(folder / "train.py", store)
+    assert (second.parent / "nets" / "__init__.py").read_text() == "SIZE = 1\n"
+    assert keep(folder / "train.py", store) == second
+    assert "changed" in (first.parent / "nets" / "__init__.py").read_text(), "a job may run it"
+
+
+def test_code_that_was_deleted_but_for_what_a_program_wrote_is_kept_again(folder: Path, tmp_path: Path) -> None:
+    store, scripts = store_of(tmp_path), []
+    for number in range(3):
+        (folder / "train.py").write_text(f"# {number}\n")
+        scripts.append(keep(folder / "train.py", store))
+        (scripts[-1].parent / "result").write_text("")
+        os.utime(scripts[-1].parents[1], (number, number))
+    for most in (2, 1):
+        assert kept_code.is_full(store, most=most)
+        clear(store, frozenset(), most=most)
+    assert [script.exists() for script in scripts] == [False, False, True]
+    (folder / "train.py").write_text("# 0\n")
+    assert keep(folder / "train.py", store).read_text() == "# 0\n"
+
+
 def test_store_when_it_holds_too_many_loses_the_oldest_but_what_jobs_use_and_programs_wrote(
     folder: Path, tmp_path: Path
 ) -> None:

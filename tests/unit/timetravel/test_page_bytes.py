@@ -18,12 +18,14 @@ JOBS = 40
 
 
 class WatchedStore(MemoryStore):
-    """Notes the most bytes of manifests that were read at once."""
+    """Notes the most bytes of manifests that were read at once, and how often it was read."""
 
     most_bytes = 0
+    reads = 0
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         found = await super().read(after, limit, stream=stream)
+        self.reads += 1
         size = sum(LARGE_BYTES for event in found if isinstance(event.data, JobSubmitted))
         self.most_bytes = max(self.most_bytes, size)
         return found
@@ -61,3 +63,25 @@ async def test_page_of_events_for_a_caller_is_bounded_in_bytes_and_the_next_one_
         assert [event.position for event in seen] == [
             event.position for event in await store.read(0, 500) if wanted(event)
         ]
+
+
+async def test_page_of_events_newest_first_is_bounded_in_bytes_and_the_next_one_goes_on() -> None:
+    store = await a_store()
+    for wanted in (EventFilter(), EventFilter(types=frozenset({"job.submitted"})), EventFilter(job_id="a3")):
+        seen, before = list[Event](), 2 * JOBS + 1
+        while before > 1:
+            page = await event_feed.page_before(store, wanted, before=before, limit=200)
+            assert sum(LARGE_BYTES for event in page.events if event.type == "job.submitted") <= PAGE_BYTES
+            seen += page.events
+            before = page.last_position
+        assert seen == [event async for event in events_between(store) if wanted(event)][::-1]
+
+
+async def test_page_of_a_jobs_events_newest_first_reads_a_long_log_a_few_times() -> None:
+    store = WatchedStore()
+    facts = [a_fact(f"small-{number}") for number in range(20_000)]
+    await store.append("job.a", ANY_VERSION, [Fact(data=JobSubmitted(spec=a_spec("a")), event_id="a", recorded_at=0.0)])
+    await store.append("job.b", ANY_VERSION, facts)
+    page = await event_feed.page_before(store, EventFilter(job_id="a", pool="default"), before=20_002, limit=100)
+    assert [event.position for event in page.events] == [1]
+    assert store.reads <= 20

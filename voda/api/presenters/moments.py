@@ -91,6 +91,7 @@ class Moments:
             plan.placement.get(job_id),
             plan.guaranteed.get(job_id),
             plan.reasons.get(job_id),
+            state.cells is None,
             expected,
         )
         known = self._jobs.get(job_id)
@@ -103,7 +104,7 @@ class Moments:
     ) -> tuple[tuple[object, ...], NodeView]:
         account, gpus = cluster.shares.nodes.get(name), self._job_gpus(name)
         silent = state.silent_since.get(name)
-        until = (silent, state.is_mostly_silent) if silent is not None else None
+        until = (silent, state.is_mostly_silent, state.settings.node_grace_s) if silent is not None else None
         staying = [job_id for job_id in holds if state.jobs[job_id].is_fixed]
         made_from = (state.nodes[name], account, state.drains.get(name), holds, gpus, until, staying)
         known = self._nodes.get(name)

@@ -4,9 +4,10 @@ Rule: what viewers follow live is made once for all of them.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -23,13 +24,15 @@ from voda.api.streams.response import StreamedResponse
 from voda.application.journal import Journal
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.timetravel.moment import LogPlace, find, parse_moment, recorded_at
 from voda.timetravel.past import Past
 from voda.wire.base import instant
-from voda.wire.moments import ChangesList, MomentView, TimelineView
+from voda.wire.moments import ChangesList, ChangesView, MomentView, TimelineView
 
 _MOMENT: Final = "A position, an RFC 3339 time, a span after the first event (+1h30m) or before the last one (-10m)"
 _MOST_SPAN_S: Final = 36_500 * 86_400.0
+_LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 1.0
 
 
 _LARGE_BYTES: Final = 65_536
@@ -54,7 +57,7 @@ class TimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Which time, and how finely."""
 
     since: Annotated[str, Meta(description=f"{_MOMENT}; by default the first event.")] = ""
-    until: Annotated[str, Meta(description=f"{_MOMENT}; by default the last event.")] = ""
+    until: Annotated[str, Meta(description=f"{_MOMENT}; by default now.")] = ""
     buckets: Annotated[int, Meta(description="Stretches of equal length.", ge=1, le=2_000)] = 500
 
 
@@ -114,11 +117,19 @@ class MomentRoutes(Routes):
         """Get what changed in the cluster from moment to moment."""
         query, store = query_of(request, ChangesQuery), self.journal.store
         place, end = await self._place("at", query.at), await store.position()
+        if place.at + query.seconds > _LAST_INSTANT:
+            raise InvalidField("seconds", f"{query.seconds:g} seconds after {query.at[:80]!r} the calendar ends")
         instants = [place.at + query.seconds * number / query.frames for number in range(query.frames + 1)]
-        moments, seen = Moments(), list[Moment]()
-        await self._past.walk(place.position, instants, lambda cluster, at: seen.append(moments.moment(cluster, at)))
-        first, items = seen[0], [changes_view(before, after, end) for before, after in pairwise(seen)]
-        return json_response(ChangesList(position=first.position, at=instant(first.at), end=end, items=tuple(items)))
+        # No more than two moments are in memory at a time: each names all jobs.
+        moments, latest, items = Moments(), deque[Moment](maxlen=1), list[ChangesView]()
+
+        def see(cluster: LiveCluster, at: float) -> None:
+            after = moments.moment(cluster, at)
+            items.extend(changes_view(before, after, end) for before in latest)
+            latest.append(after)
+
+        await self._past.walk(place.position, instants, see)
+        return json_response(ChangesList(position=place.position, at=instant(place.at), end=end, items=tuple(items)))
 
     @Operation(
         "GET",
@@ -131,18 +142,19 @@ class MomentRoutes(Routes):
     )
     async def get_timeline(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get what happened over time, as figures to draw."""
-        query, store = query_of(request, TimelineQuery), self.journal.store
+        query, store, now = query_of(request, TimelineQuery), self.journal.store, self.journal.clock.now()
         end = await store.position()
         await self._read_on(end)
         activity = self._past.activity
         begins = activity.begins_at
         ends = await recorded_at(store, end) if end else None
         since = (await self._place("since", query.since)).at if query.since else begins or 0.0
-        until = (await self._place("until", query.until)).at if query.until else ends or 0.0
+        until = (await self._place("until", query.until)).at if query.until else max(ends or 0.0, now if end else 0.0)
         if until < since:
             raise InvalidField("until", f"until {query.until[:80]!r} is before since, expected a later moment")
         until = max(until, since + 1.0)
-        row = activity.between(since, until, query.buckets)
+        is_known = activity.position >= end
+        row = activity.between(since, until, query.buckets, lasts_until=now if is_known else 0.0)
         step = (until - since) / query.buckets
         return json_response(
             TimelineView(

@@ -21,6 +21,7 @@ from voda.cli.manifests import (
 from voda.cli.options import Output
 from voda.cli.render.job_text import exactly, gpus_text
 from voda.cli.render.terminal import note, plain, print_answer
+from voda.client.documents import clear_old_code
 from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, VodaError
 from voda.text import counted
@@ -108,6 +109,8 @@ class BatchSubmit:
             done = decode(answer.body, SubmissionView)
             self._jobs.append(_array_name(done) or exactly(done.job))
             self._print(answer)
+        if self._is_program:
+            clear_old_code(client)
 
     def _print(self, answer: HttpAnswer) -> None:
         done = decode(answer.body, SubmissionView)

@@ -60,6 +60,24 @@ export interface PoolView {
   settings: { policy: string; placer: string };
 }
 
+/** What the page takes of a JobView that has ended. */
+export interface JobView {
+  job_id: string;
+  name: string;
+  user: string;
+  pool: string;
+  virtual_cluster: string;
+  labels: Record<string, string>;
+  phase: string;
+  message: string;
+  running_s: number;
+  finished_at: Instant | null;
+}
+
+export interface JobList {
+  items: JobView[];
+}
+
 export interface ServiceView {
   version: string;
   pools: string[];

@@ -29,11 +29,14 @@ function term(word: string): Term {
   return { field: "", text: rest, isNot };
 }
 
-export function matchesJob(job: MomentJobView, terms: readonly Term[]): boolean {
+/** What a filter looks at of a job. */
+export type Filterable = Pick<MomentJobView, "job_id" | "name" | "user" | "pool" | "virtual_cluster" | "labels" | "state" | "nodes">;
+
+export function matchesJob(job: Filterable, terms: readonly Term[]): boolean {
   return terms.every((each) => jobHas(job, each) !== each.isNot);
 }
 
-function jobHas(job: MomentJobView, { field, text }: Term): boolean {
+function jobHas(job: Filterable, { field, text }: Term): boolean {
   const has = (value: string) => value.toLowerCase().includes(text);
   const labelled = () => Object.entries(job.labels).some(([name, value]) => has(`${name}=${value}`));
   switch (field) {

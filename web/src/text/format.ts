@@ -29,6 +29,14 @@ export function span(seconds: number): string {
   return parts.join(" ") || "0 s";
 }
 
+/** Return a span to the second, up to days, for figures that are compared: `6 min 9 s`, `3 h 5 min`. */
+export function fineSpan(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "";
+  if (seconds < 60) return `${significant(Math.round(seconds * 10) / 10)} s`;
+  const left = Math.round(seconds);
+  return left < 3_600 ? `${Math.floor(left / 60)} min ${left % 60} s` : span(left);
+}
+
 /** Return how long ago something was, or until when it is: `in 5 min`, `3 h ago`, `now`. */
 export function relative(at: number, now: number): string {
   const seconds = (at - now) / 1000;

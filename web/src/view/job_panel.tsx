@@ -42,7 +42,7 @@ export function JobPanel({ jobId, frame }: { jobId: string; frame: Frame }) {
       )}
       {job && <JobActions job={job} />}
       {story.explanation && <Why explanation={story.explanation} message={job?.message ?? ""} />}
-      <JobPlots decisions={story.explanation?.decisions ?? []} reports={story.reports} until={frame.at} />
+      <JobPlots decisions={story.explanation?.decisions ?? []} reports={story.reports.filter((report) => Date.parse(report.reported_at) <= frame.at)} until={frame.at} />
       {story.explanation && <Belief explanation={story.explanation} />}
       {story.explanation && <Decisions explanation={story.explanation} />}
       <Events events={story.events} />

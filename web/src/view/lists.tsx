@@ -8,11 +8,13 @@ import { matchesJob, matchesNode, parseFilter, type Term } from "../text/filter.
 import { counted, percent, relative, replicas, span, whole } from "../text/format.ts";
 import { nodeMarks } from "../text/marks.ts";
 import { byName } from "../text/order.ts";
+import { EndedJobs } from "./ended.tsx";
 import { Swatch } from "./parts.tsx";
 import { VirtualList } from "./virtual_list.tsx";
 
-type Tab = "running" | "waiting" | "nodes";
-const TABS: readonly Tab[] = ["running", "waiting", "nodes"];
+type Tab = "running" | "waiting" | "ended" | "nodes";
+const TABS: readonly Tab[] = ["running", "waiting", "ended", "nodes"];
+const TITLES: Record<Tab, string> = { running: "Running", waiting: "Waiting", ended: "Ended", nodes: "Nodes" };
 
 export function Lists({ frame }: { frame: Frame }) {
   const [tab, setTab] = useState<Tab>("running");
@@ -45,13 +47,14 @@ export function Lists({ frame }: { frame: Frame }) {
             tabIndex={tab === each ? 0 : -1}
             onClick={() => setTab(each)}
           >
-            {each === "running" ? "Running" : each === "waiting" ? "Waiting" : "Nodes"} <b>{whole(counts[each])}</b>
+            {TITLES[each]} {each !== "ended" && <b>{whole(counts[each])}</b>}
           </button>
         ))}
       </div>
       <div id="tab-panel" class="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "running" && <Jobs key="running" jobs={running} label="Running jobs" empty={none("runs", isFiltered)} />}
         {tab === "waiting" && <Jobs key="waiting" jobs={waiting} label="Waiting jobs" empty={none("waits", isFiltered)} />}
+        {tab === "ended" && <EndedJobs key="ended" frame={frame} terms={terms} />}
         {tab === "nodes" && <Nodes nodes={nodes} />}
       </div>
     </section>
@@ -59,7 +62,7 @@ export function Lists({ frame }: { frame: Frame }) {
 }
 
 function none(does: string, isFiltered: boolean): string {
-  return isFiltered ? `No job that the filter lets through ${does}.` : `No job ${does}.`;
+  return isFiltered ? `No job that matches the filter ${does}.` : `No job ${does}.`;
 }
 
 function shownNodes(frame: Frame, terms: readonly Term[]): NodeView[] {

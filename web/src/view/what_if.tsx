@@ -8,13 +8,15 @@ import { pairedSeries } from "../draw/series.ts";
 import type { Frame } from "../state/frame.ts";
 import { useModel } from "../state/store.ts";
 import { followWhatIf, type WhatIfChoice } from "../state/what_if.ts";
-import { clock, counted, significant, span, timeTicks } from "../text/format.ts";
+import { clock, counted, fineSpan, significant, span, timeTicks } from "../text/format.ts";
 import { Panel } from "./panel.tsx";
 import { JumpTo } from "./parts.tsx";
 import { Plot } from "./plot.tsx";
 import { useTheme } from "./theme.ts";
 
 const AS_RECORDED = "";
+/** Jobs below which a mean is an anecdote. */
+const FEW = 20;
 
 export function WhatIfPanel({ frame }: { frame: Frame }) {
   const [asked, setAsked] = useState<WhatIfChoice | null>(null);
@@ -118,11 +120,11 @@ function Choice({ label, value, values, choose }: ChoiceProps) {
 }
 
 const ROWS: readonly [string, (run: RunFiguresView) => string][] = [
-  ["Mean time", (run) => span(run.avg_jct_s)],
-  ["Median time", (run) => span(run.p50_jct_s)],
-  ["90 % within", (run) => span(run.p90_jct_s)],
-  ["Mean waiting", (run) => span(run.avg_queueing_s)],
-  ["All ended in", (run) => span(run.makespan_s)],
+  ["Mean time", (run) => fineSpan(run.avg_jct_s)],
+  ["Median time", (run) => fineSpan(run.p50_jct_s)],
+  ["90 % within", (run) => fineSpan(run.p90_jct_s)],
+  ["Mean waiting", (run) => fineSpan(run.avg_queueing_s)],
+  ["All ended in", (run) => fineSpan(run.makespan_s)],
   ["Restarts", (run) => significant(run.restarts_per_job)],
   ["GPUs in use", (run) => `${Math.round(100 * run.utilisation)} %`],
 ];
@@ -134,6 +136,14 @@ function Answer({ view, comparison }: { view: WhatIfView; comparison: Comparison
   const { recorded, resimulated, what_if: other } = comparison;
   return (
     <>
+      {errorOf(comparison) > 0.1 && (
+        <p class="warn" role="note">
+          The simulation misses the recorded mean time by {Math.round(100 * errorOf(comparison))} %: differences between policies that are not clearly larger
+          mean nothing.
+        </p>
+      )}
+      {comparison.jobs < FEW && <p class="soft">With {counted(comparison.jobs, "job")}, means and percentiles say little.</p>}
+      <div class="wide">
       <table class="figures">
         <caption>
           {counted(comparison.jobs, "job")} completed in all three runs
@@ -158,6 +168,7 @@ function Answer({ view, comparison }: { view: WhatIfView; comparison: Comparison
           ))}
         </tbody>
       </table>
+      </div>
       <p class="soft">The first two columns differ by the error of the simulation, the last two by the policy.</p>
       {view.recorded && view.what_if && (
         <>
@@ -171,6 +182,11 @@ function Answer({ view, comparison }: { view: WhatIfView; comparison: Comparison
   );
 }
 
+/** By how much the recorded policy, simulated again, is off; 1 = as much as all of it. */
+function errorOf({ recorded, resimulated }: ComparisonView): number {
+  return recorded.avg_jct_s > 0 ? Math.abs(resimulated.avg_jct_s / recorded.avg_jct_s - 1) : 0;
+}
+
 function Shifts({ title, jobs }: { title: string; jobs: readonly JobShiftView[] }) {
   if (jobs.length === 0) return null;
   return (
@@ -179,8 +195,8 @@ function Shifts({ title, jobs }: { title: string; jobs: readonly JobShiftView[] 
       <ul class="plain">
         {jobs.map((job) => (
           <li key={job.job_id}>
-            <JumpTo kind="job" name={job.job_id} /> {span(Math.abs(job.resimulated_jct_s - job.what_if_jct_s))} ({span(job.resimulated_jct_s)} →{" "}
-            {span(job.what_if_jct_s)})
+            <JumpTo kind="job" name={job.job_id} /> {span(Math.abs(job.resimulated_jct_s - job.what_if_jct_s))} ({fineSpan(job.resimulated_jct_s)} →{" "}
+            {fineSpan(job.what_if_jct_s)}; recorded {fineSpan(job.recorded_jct_s)})
           </li>
         ))}
       </ul>

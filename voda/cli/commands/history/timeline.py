@@ -25,7 +25,7 @@ def timeline(
     since: Annotated[str, Option("--from", help=f"Trace: {MOMENT}; by default the beginning.")] = "",
     until: Annotated[str, Option("--until", help=f"Trace: {MOMENT}; by default the end.")] = "",
 ) -> None:
-    """Draw who had which GPU when, and what became of each job, as one HTML page or as a trace.
+    """Draw who had which GPU when: an HTML page, or a trace for Perfetto.
 
     \b
     Examples:
@@ -76,7 +76,7 @@ async def _page(log: str) -> bytes:
 async def _trace(log: str, since: str, until: str) -> bytes:
     from voda.controller.follower import catch_up
     from voda.events.envelope import Event
-    from voda.events.event_text import describe
+    from voda.events.event_text import describe, subject_of
     from voda.events.types import JobFailed, NodeLeft, ProgramFailed
     from voda.projections.timeline import Timeline
     from voda.simulator.report.chrome_trace import Interval, TraceMark, chrome_trace
@@ -85,12 +85,13 @@ async def _trace(log: str, since: str, until: str) -> bytes:
 
     def mark(event: Event) -> None:
         if isinstance(event.data, JobFailed | ProgramFailed | NodeLeft):
-            marks.append(TraceMark(event.recorded_at, describe(event)))
+            subject = subject_of(event)
+            marks.append(TraceMark(event.recorded_at, f"{subject}: {describe(event)}" if subject else describe(event)))
 
     async with open_log(log) as store:
         begin, end = await place_of(store, since or "1"), await place_of(store, until)
         if end.at < begin.at:
-            raise InvalidInput(f"--until {until} is before --from {since}: expected a later moment")
+            raise InvalidInput(f"--until {until} is before --from {since or 'the beginning'}: expected a later moment")
         await catch_up(store, [timeline], after=0, until=end.position, on_event=mark)
     _refuse_empty(log, timeline)
     return chrome_trace(timeline, marks, Interval(begin.at, end.at))

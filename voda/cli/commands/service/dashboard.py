@@ -12,7 +12,7 @@ def dashboard(
     where: ServerOptions,
     is_opened: Annotated[bool, Option("--open/--no-open", help="Open it in a browser, where there is one.")] = True,
 ) -> None:
-    """Open the page that shows the cluster: who has which GPU, what waits and why, now and at any moment of the past.
+    """Open the page: who has which GPU, what waits and why, now and at any moment.
 
     The printed address logs you in once, within a minute; the session ends after
     12 hours. Of a Kubernetes cluster the page is reached through kubectl, until
