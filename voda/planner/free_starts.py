@@ -59,11 +59,16 @@ def start_on_free(state: ClusterState, registries: Registries, now: float, *, ca
 
 
 def _still_fits(state: ClusterState, planned: Mapping[str, Job]) -> bool:
-    """Return whether nodes still have the GPUs of the plan in force, and its jobs still run at their sizes in it."""
+    """Return whether nodes still have the GPUs of the plan in force, and take those who are not at work there yet; and
+    whether its jobs still run at their sizes in it.
+    """
     used = Counter[str]()
     for job_id, job in planned.items():
         spec, at = job.spec, state.plan.placement[job_id]
         if spec.size_within(len(at)) != len(at):
+            return False
+        newcomers = (state.nodes.get(name) for index, name in enumerate(at) if job.workers.get(index) != name)
+        if not all(node and node.is_open for node in newcomers):
             return False
         for node in at if not spec.share else ():
             used[node] += spec.gpus_per_replica

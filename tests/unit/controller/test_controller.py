@@ -181,6 +181,8 @@ async def test_job_that_fits_free_gpus_starts_within_the_rate_limit_as_requested
     [
         JobChanged(job_id="b", min_replicas=2, max_replicas=2),
         NodeChanged(node=a_node("n1", gpus=1)),
+        NodeChanged(node=a_node("n1", gpus=2, is_ready=False)),
+        NodeChanged(node=a_node("n1", gpus=2, is_schedulable=False)),
         NodeDrainRequested(name="n1"),
     ],
 )
