@@ -148,7 +148,8 @@ def test_python_that_the_jobs_user_may_not_run_is_refused_with_what_to_add(
             " --env PATH=... with a Python of daemon's, or name that Python by its whole path"
             " (voda submit -- /path/to/bin/python ...)"
         )
-    words = ["--env", f"PATH={os.defpath}", "-o", "name", "--", "python3", "plain.py"]
+    # What root keeps of a program is not for daemon to read: it runs as it is at its start.
+    words = ["--live", "--env", f"PATH={os.defpath}", "-o", "name", "--", "python3", "plain.py"]
     done = subprocess.run(
         command("submit", *words), env=env, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False
     )

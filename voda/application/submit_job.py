@@ -8,7 +8,7 @@ share its name with a job whose object it follows. All tasks of an array are rec
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,8 @@ from voda.manifests.parse import ANY_POOL, ParsedManifest, parse
 from voda.programs.program_manifest import with_kept_script
 from voda.projections.jobs.record import JobRecord, new_record
 
+_ENDING_S: Final = 5.0
+"""In which the processes of a job that has ended are gone, in most cases."""
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
@@ -124,6 +126,8 @@ class JobSubmitter:
 
         Raises WrongState where it has no manifest or cannot go on, and the errors of `submit`.
         """
+        if goes_on:
+            await _processes_end(record)
         continues = self._continued(record) if goes_on else ""
         events = await self._journal.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
@@ -378,3 +382,11 @@ def _event_id(verb: str, user: str, key: str) -> str:
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
     return f"{verb}-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
+
+
+async def _processes_end(record: JobRecord) -> None:
+    """Wait a moment for the processes of a job that has ended: it is told before they are gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ENDING_S):
+            while record.job.workers and not record.is_live:  # noqa: ASYNC110 - the log may say so at any time
+                await asyncio.sleep(0.05)
