@@ -90,7 +90,7 @@ class DashboardRoutes(Routes):
         roles=PUBLIC,
         body=RequestBody(of=LoginCode),
         answers=[Response(of=SessionView)],
-        problems=[401],
+        problems=[401, 403, 422],
     )
     async def create_session(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Begin a session with a login."""
