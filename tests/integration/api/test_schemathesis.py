@@ -22,7 +22,7 @@ _DEADLINE_S = 600.0
 _CASES = 10_000
 _RUNS = (
     ("examples,coverage", 1, 1, 1_750),
-    ("stateful", 2, 300, 2_000),
+    ("stateful", 3, 300, 2_000),
     ("fuzzing", 1, 105, 3_125),
     ("fuzzing", 2, 105, 3_125),
 )
