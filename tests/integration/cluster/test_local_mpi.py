@@ -149,6 +149,18 @@ async def test_ranks_of_a_bare_mpirun_when_halted_are_told_at_once_and_have_thei
 
 @pytest.mark.slow
 @needs_debians_mpi()
+@pytest.mark.parametrize("mpirun", ["mpirun", "mpirun.openmpi"])
+async def test_bare_mpirun_keeps_its_files_in_the_folder_of_its_job(tmp_path: Path, mpirun: str) -> None:
+    async with a_ground(tmp_path, devices=GPUS) as ground:
+        script = f"exec {mpirun} sh -c 'echo \"at $PMIX_SERVER_TMPDIR\"; exec sleep 1000'"
+        await ground.start(an_mpi_job("a", script), workers=2)
+        await ground.until_logged("at ")
+        places = [Path(line.removeprefix("at ")) for line in ground.log().splitlines() if line.startswith("at ")]
+        assert all(place.is_relative_to(ground.folder / "a") and place.is_dir() for place in places), places
+
+
+@pytest.mark.slow
+@needs_debians_mpi()
 @pytest.mark.parametrize("mpirun", ["mpirun", "mpirun.openmpi", "mpirun.mpich"])
 async def test_ranks_of_a_bare_mpirun_when_they_do_not_end_are_killed_after_the_grace(
     tmp_path: Path, mpirun: str

@@ -142,7 +142,7 @@ def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
 def launcher_environment(folder: JobFolder, *, transport: Transport) -> dict[str, str]:
     """Return what the launcher needs so that a bare `mpirun` just works; the manifest's own variables go before."""
     mpi = folder.mpi
-    hostfile = str(mpi / "hostfile")
+    hostfile, sessions = str(mpi / "hostfile"), str(folder.path / ".openmpi")
     env = {
         # Of Open MPI 5 (PRRTE), then of 4 (ORTE).
         "PRTE_MCA_prte_default_hostfile": hostfile,
@@ -153,6 +153,10 @@ def launcher_environment(folder: JobFolder, *, transport: Transport) -> dict[str
         # A rank that waits for the others must not spin on a core that they need: mpirun takes each worker for a
         # machine of its own, and would not know that they share one.
         "OMPI_MCA_mpi_yield_when_idle": "true",
+        # Below /tmp what a killed mpirun left would stay, and hinder one that gets its process id (seen with Open MPI
+        # 5.0.11: "The PMIx server's listener thread failed to start").
+        "PRTE_MCA_prte_tmpdir_base": sessions,
+        "OMPI_MCA_orte_tmpdir_base": sessions,
         "PRTE_MCA_odls_base_exec_agent": str(mpi / "rank.sh"),
         "OMPI_MCA_orte_fork_agent": str(mpi / "rank.sh"),
         # Of MPICH, which passes SIGTERM on by itself and waits for its ranks.
