@@ -149,6 +149,11 @@ class TimedConnection(RequestHandler):
         self._stuck_since = None
         super().resume_writing()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether other requests came behind the one that is answered."""
+        return bool(self._messages)
+
     def begin(self) -> None:
         """Mark that a request's head has arrived."""
         self._is_busy, self._asking_since = True, None
@@ -183,15 +188,22 @@ class TimedConnection(RequestHandler):
 
 @web.middleware
 async def mark_busy(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection when a request begins and ends; a middleware."""
+    """Tell the connection when a request begins and ends; a middleware.
+
+    Who sends requests without waiting for answers gets the first one's, and the connection is closed: no client of
+    voda does, and some hundred such connections would make others wait for seconds.
+    """
     connection = request.protocol
     if not isinstance(connection, TimedConnection):
         return await handler(request)
     connection.begin()
     try:
-        return await handler(request)
+        response = await handler(request)
     finally:
         connection.end()
+    if connection.has_more and not response.prepared:
+        response.force_close()
+    return response
 
 
 _CONNECTION: Final[web.AppKey[Callable[[], TimedConnection]]] = web.AppKey("CONNECTION")

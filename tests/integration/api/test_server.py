@@ -167,6 +167,14 @@ async def test_head_when_slow_after_a_good_request_is_cut_off() -> None:
         assert await until_closed(reader) == b""
 
 
+async def test_requests_when_sent_without_waiting_for_answers_have_one_and_the_connection_ends() -> None:
+    async with a_service() as service, connected(service.url) as (reader, writer):
+        writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        told = await until_closed(reader)
+        assert told.count(b"HTTP/1.1") == told.count(b"HTTP/1.1 200") == 1
+        assert b"Connection: close" in told
+
+
 @pytest.mark.slow
 async def test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends() -> None:
     async with a_service(limits=SOON) as service, connected(service.url) as (reader, writer):
