@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from voda.auth.callers import Caller
 from voda.domain.errors import NotAllowed, NotFound
-from voda.simulator.whatif.comparison import WhatIfComparison
+from voda.wire.what_ifs import ComparisonView, SeriesView
 
 WhatIfState = Literal["waiting", "running", "done", "failed"]
 
@@ -25,24 +25,12 @@ class WhatIfQuestion(Struct, frozen=True, kw_only=True):
     fair_share: str = ""
 
 
-class WhatIfSeries(Struct, frozen=True, kw_only=True):
-    """A run over time, by stretches of equal length; means."""
-
-    since: float
-    until: float
-    """Seconds since the epoch."""
-    gpus_in_use: tuple[float, ...]
-    capacity: tuple[float, ...]
-    running: tuple[float, ...]
-    waiting: tuple[float, ...]
-
-
 class WhatIfAnswer(Struct, frozen=True, kw_only=True):
     """What the simulation came to."""
 
-    comparison: WhatIfComparison
-    recorded: WhatIfSeries
-    what_if: WhatIfSeries
+    comparison: ComparisonView
+    recorded: SeriesView
+    what_if: SeriesView
 
 
 class AskedWhatIf(Struct, frozen=True, kw_only=True):

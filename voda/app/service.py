@@ -21,7 +21,7 @@ from voda.api.server import application
 from voda.api.sockets import PortListener
 from voda.app import runtime
 from voda.app.clock_guard import ClockGuard, read_clock
-from voda.app.forecaster import Forecaster
+from voda.app.forecasts.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.log_health import LogHealth
 from voda.app.machine import (

@@ -25,7 +25,7 @@ class RunFiguresView(View, frozen=True, kw_only=True):
     avg_jct_s: float
     p50_jct_s: float
     p90_jct_s: float
-    makespan_s: float
+    makespan_s: Annotated[float, Meta(description="From that moment, or the first submission, to the last end.")]
     avg_queueing_s: float
     restarts_per_job: float
     utilisation: Annotated[float, Meta(description="GPU time held / GPU time there was; 0 to 1.")]
@@ -57,14 +57,16 @@ class ComparisonView(View, frozen=True, kw_only=True):
     The first two differ by the model's error, the last two by the policy.
     """
 
+    position: Annotated[int, Meta(description="From which on the other policy decides.")]
+    at: Instant
     policy: str
     placer: str
     jobs: Annotated[int, Meta(description="Compared: open at that moment, and completed in all three runs.")]
-    left_out: int
+    left_out: Annotated[int, Meta(description="Open at that moment, but not completed in all three.")]
     recorded: RunFiguresView
     resimulated: RunFiguresView
     what_if: RunFiguresView
-    winners: tuple[JobShiftView, ...]
+    winners: Annotated[tuple[JobShiftView, ...], Meta(description="Those that gain most, most first.")]
     losers: tuple[JobShiftView, ...]
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.virtual_time import now_s, virtually
-from voda.app.forecaster import calm, seconds_until_stale
+from voda.app.forecasts.forecaster import calm, seconds_until_stale
 from voda.domain.plan import ExpectedTimes
 
 NOW = 1_000.0

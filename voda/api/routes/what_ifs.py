@@ -10,7 +10,7 @@ from aiohttp import web
 from voda.api.admission import CallerLimits
 from voda.api.operation import Operation, RequestBody, Response, Routes
 from voda.api.requests import body_of, json_response
-from voda.api.what_ifs import AskedWhatIf, WhatIfQuestion, WhatIfs, WhatIfSeries
+from voda.api.what_ifs import AskedWhatIf, WhatIfQuestion, WhatIfs
 from voda.application.journal import Journal
 from voda.application.lookup import known_pool
 from voda.auth.callers import Caller
@@ -18,10 +18,9 @@ from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.settings import checked_fair_share
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
 from voda.timetravel.moment import find, parse_moment
 from voda.wire.base import view_of
-from voda.wire.what_ifs import ComparisonView, JobShiftView, RunFiguresView, SeriesView, WhatIfRequest, WhatIfView
+from voda.wire.what_ifs import WhatIfRequest, WhatIfView
 
 _ID: Final = {"what_if_id": "As its answer to the question said."}
 _PATH: Final = "/api/v1/what-ifs/{what_if_id}"
@@ -96,31 +95,7 @@ def _view(one: AskedWhatIf) -> WhatIfView:
         WhatIfView,
         one,
         one.question,
-        comparison=_comparison(answer.comparison) if answer is not None else None,
-        recorded=_series(answer.recorded) if answer is not None else None,
-        what_if=_series(answer.what_if) if answer is not None else None,
+        comparison=answer.comparison if answer is not None else None,
+        recorded=answer.recorded if answer is not None else None,
+        what_if=answer.what_if if answer is not None else None,
     )
-
-
-def _comparison(found: WhatIfComparison) -> ComparisonView:
-    return view_of(
-        ComparisonView,
-        found,
-        recorded=_figures(found.recorded),
-        resimulated=_figures(found.resimulated),
-        what_if=_figures(found.what_if),
-        winners=tuple(map(_shift, found.winners)),
-        losers=tuple(map(_shift, found.losers)),
-    )
-
-
-def _figures(run: RunFigures) -> RunFiguresView:
-    return view_of(RunFiguresView, run)
-
-
-def _shift(job: JobShift) -> JobShiftView:
-    return view_of(JobShiftView, job)
-
-
-def _series(run: WhatIfSeries) -> SeriesView:
-    return view_of(SeriesView, run)

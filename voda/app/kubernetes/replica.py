@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.app.forecaster import Forecaster
+from voda.app.forecasts.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
@@ -73,6 +73,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
         service.log_health.verify(),
         service.mirror.run(),
         forecaster.run(),
+        service.what_ifs.run(),
         service.leadership.run(service.lead, service.pools.follow),
     ]
     tasks = [group.create_task(work) for work in works]

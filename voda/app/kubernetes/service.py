@@ -25,6 +25,7 @@ from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
 from voda.app.pool_setup import pool_loop, record_settings
 from voda.app.runtime import Snapshots
+from voda.app.what_if.runner import WhatIfRunner
 from voda.application.job_rules import JobRules
 from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
@@ -106,6 +107,7 @@ class KubernetesService:
         self.log_liveness = LogLiveness(self.store, tolerance_s=timings.renew_deadline_s)
         self.log_health = LogHealth(self.store, options.log or str(Path(options.home) / "voda.db"), telemetry)
         self.view = ReadModel(self.store)
+        self.what_ifs = WhatIfRunner(options.log or str(Path(options.home) / "voda.db"), clock)
         self.access = _access(options, context, clock)
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
         self.jobs = LoggedJobs(self.view, self.pools.latest)
@@ -115,8 +117,7 @@ class KubernetesService:
         self.lease = _lease(store, api, options, context, clock)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
-        leading = self.leadership
-        telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
+        telemetry.read(lambda: leadership_gauges(is_leading=self.leadership.is_leading, epoch=self.leadership.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
         quota = WriteQuota(options.log_bytes_per_user, self.access.is_admin)
@@ -265,6 +266,7 @@ class KubernetesService:
             outputs=outputs,
             job_gpus=lambda node: job_gpus(self.kubernetes.inventory, node),
             pods=PodPorts(hived=Extender(self.pod_scheduler), shares=shares.extender, explanations=shares.explanations),
+            what_ifs=self.what_ifs,
             not_ready=self.failure,
             health_warning=self._health_warning,
             telemetry=self.telemetry,

@@ -1,30 +1,28 @@
-"""The process of one what-if: reads a question from its standard input, writes how far it is and what came of it.
+"""The process of one what-if: gets a question, says how far it is and what came of it.
 
-Rules: it only reads the log. It may use so much memory and time and no more, and gives way to all else.
+Rule: it only reads the log.
 """
 
 import asyncio
-import os
-import resource
-import sys
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from voda.api.what_ifs import WhatIfAnswer, WhatIfQuestion, WhatIfSeries
+from voda.api.what_ifs import WhatIfAnswer, WhatIfQuestion
+from voda.app.side_process import ProcessBounds, begin, reply
 from voda.controller.follower import catch_up
 from voda.domain.errors import VodaError
 from voda.log.factory import open_store
 from voda.log.store import EventStore
 from voda.simulator.whatif.what_if import AlternativePolicy, simulate_instead
 from voda.timetravel.activity import Activity
+from voda.wire.base import instant
+from voda.wire.what_ifs import SeriesView
 
-_NICENESS: Final = 15
 _STRETCHES: Final = 300
-MOST_CPU_S: Final = 900
-MOST_BYTES: Final = 4 * 1024**3
+_BOUNDS: Final = ProcessBounds(niceness=15, memory_bytes=4 * 1024**3, cpu_s=900)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -34,7 +32,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the output."""
+    """One message to the service."""
 
     progress: float = 0.0
     step: str = ""
@@ -56,7 +54,7 @@ async def answer(asked: Asked, said: Callable[[float, str], None]) -> WhatIfAnsw
     finally:
         await store.close()
     until = max(recorded.known_until, other.known_until)
-    since = min(found.comparison.at, until)
+    since = min(found.comparison.at.timestamp(), until)
     return WhatIfAnswer(
         comparison=found.comparison, recorded=_series(recorded, since, until), what_if=_series(other, since, until)
     )
@@ -68,31 +66,29 @@ async def _activity(store: EventStore) -> Activity:
     return activity
 
 
-def _series(activity: Activity, since: float, until: float) -> WhatIfSeries:
+def _series(activity: Activity, since: float, until: float) -> SeriesView:
     row = activity.between(since, max(until, since + 1.0), _STRETCHES)
     levels = {name: tuple(column.round(3).tolist()) for name, column in row._asdict().items()}
-    return WhatIfSeries(
-        since=since, until=until, **{name: levels[name] for name in WhatIfSeries.__struct_fields__ if name in levels}
+    return SeriesView(
+        since=instant(since),
+        until=instant(until),
+        **{name: levels[name] for name in SeriesView.__struct_fields__ if name in levels},
     )
 
 
 def _tell(told: Told) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
-    sys.stdout.buffer.flush()
+    reply(msgspec.json.encode(told))
 
 
 def main() -> None:
-    """Answer the question on the standard input."""
-    os.nice(_NICENESS)
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
+    """Answer one question."""
+    asked = msgspec.json.decode(begin(_BOUNDS)(), type=Asked)
     try:
         _tell(Told(answer=asyncio.run(answer(asked, lambda part, step: _tell(Told(progress=part, step=step))))))
     except VodaError as error:
         _tell(Told(error=str(error)))
     except MemoryError:
-        _tell(Told(error=f"it takes more than {MOST_BYTES >> 30} GiB: begin at a later moment"))
+        _tell(Told(error="it takes more memory than it may have: begin at a later moment"))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Has what-ifs answered, one after the other, each by a process of its own.
 
-Rules: what waits, runs and is kept is bounded, for all and for each user. A process ends with the service, and when its
-question is dropped.
+Rules: what waits, runs and is kept is bounded, for all and for each user. A process ends when its question is dropped.
 """
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import Final
 
@@ -13,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from voda.api.what_ifs import AskedWhatIf, WhatIfQuestion
+from voda.app.side_process import side_process
 from voda.app.what_if.process import Asked, Told
 from voda.auth.callers import Caller
 from voda.clock import Clock
@@ -25,7 +24,7 @@ _MOST_KEPT: Final = 32
 """Answers; each has some 30 kB."""
 _LONGEST_S: Final = 1_800.0
 """Of one question."""
-_LINE_BYTES: Final = 4 * 1024 * 1024
+_PROCESS: Final = "voda.app.what_if.process"
 _OPEN: Final = ("waiting", "running")
 
 
@@ -64,7 +63,10 @@ class WhatIfRunner:
         """Return a question of the caller's as it is now; raises NotFound."""
         found = self._known.get(what_if_id)
         if found is None or (found.user != caller.user and caller.role != "admin"):
-            raise NotFound(f"there is no what-if {what_if_id[:80]!r}: ask it again, answers are kept for a while")
+            raise NotFound(
+                f"there is no what-if {what_if_id[:80]!r}: ask it again; answers are kept for a while, by the"
+                " replica that was asked"
+            )
         return found
 
     def drop(self, what_if_id: str, caller: Caller) -> None:
@@ -100,39 +102,17 @@ class WhatIfRunner:
                 await self._follow(what_if_id, Asked(log=self._log, question=waiting.question))
         except TimeoutError:
             self._note(what_if_id, Told(error=f"it takes longer than {_LONGEST_S / 60:.0f} minutes: begin later"))
+        except EOFError:
+            self._note(what_if_id, Told(error="its process ended before its answer: it takes too much, begin later"))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._note(what_if_id, Told(error=f"its process failed: {error}"))
 
     async def _follow(self, what_if_id: str, asked: Asked) -> None:
-        # In a session of its own, so that Ctrl-C does not reach it.
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            # Not what lies in the folder in which voda was started, which may be another user's.
-            *("-P", "-m", "voda.app.what_if.process"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            limit=_LINE_BYTES,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
+        async with side_process(_PROCESS) as process:
             # Not as an argument, which everybody on the machine can read: a URL may hold a password.
-            process.stdin.write(msgspec.json.encode(asked))
-            process.stdin.close()
-            async for line in process.stdout:
-                self._note(what_if_id, msgspec.json.decode(line, type=Told))
-            status = await process.wait()
-            if (known := self._known.get(what_if_id)) is not None and known.state == "running":
-                self._note(what_if_id, Told(error=f"its process ended with status {status}: it takes too much"))
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            ended = asyncio.ensure_future(process.wait())
-            try:
-                await asyncio.shield(ended)
-            finally:
-                await ended
+            await process.send(msgspec.json.encode(asked))
+            while (known := self._known.get(what_if_id)) is not None and known.state == "running":
+                self._note(what_if_id, msgspec.json.decode(await process.receive(), type=Told))
 
     def _note(self, what_if_id: str, told: Told) -> None:
         if (known := self._known.get(what_if_id)) is None:

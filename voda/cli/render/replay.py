@@ -14,9 +14,9 @@ from voda.timetravel.moment import rfc3339
 if TYPE_CHECKING:
     from voda.domain.state import Source
     from voda.projections.learning import RunningMean
-    from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
     from voda.timetravel.estimate_accuracy import AccuracyRow
     from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
+    from voda.wire.what_ifs import ComparisonView, JobShiftView, RunFiguresView
 
 _SOURCES: "Mapping[Source, str]" = {
     "measured": "its own reports",
@@ -105,7 +105,7 @@ def _table(*heads: str) -> Table:
     return table
 
 
-_ROWS: "Sequence[tuple[str, Callable[[RunFigures], float], Callable[[float], str]]]" = (
+_ROWS: "Sequence[tuple[str, Callable[[RunFiguresView], float], Callable[[float], str]]]" = (
     ("average JCT", lambda run: run.avg_jct_s, span),
     ("median JCT", lambda run: run.p50_jct_s, span),
     ("p90 JCT", lambda run: run.p90_jct_s, span),
@@ -126,7 +126,7 @@ _FAR_OFF = (
 )
 
 
-def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
+def comparison_tables(verdict: "ComparisonView") -> RenderableType:
     """Return the three runs side by side, and the jobs for which it matters most."""
     if not verdict.jobs:
         return Text(f"{_comparison_title(verdict)}\n{_NOTHING_COMPARED}")
@@ -139,7 +139,7 @@ def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
     return Group(*parts)
 
 
-def _comparison_title(verdict: "WhatIfComparison") -> str:
+def _comparison_title(verdict: "ComparisonView") -> str:
     left_out = counted(verdict.left_out, "other job")
     others = (
         f"; {left_out} did not complete in all three runs (recorded, re-simulated, what-if)" if verdict.left_out else ""
@@ -150,7 +150,7 @@ def _comparison_title(verdict: "WhatIfComparison") -> str:
     )
 
 
-def _figures(verdict: "WhatIfComparison") -> Table:
+def _figures(verdict: "ComparisonView") -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("\n")
     for head in (
@@ -167,7 +167,7 @@ def _figures(verdict: "WhatIfComparison") -> Table:
     return table
 
 
-def _model_error(verdict: "WhatIfComparison") -> str:
+def _model_error(verdict: "ComparisonView") -> str:
     recorded, same = verdict.recorded.avg_jct_s, verdict.resimulated.avg_jct_s
     error = abs(same - recorded) / recorded if recorded else 0.0
     return (
@@ -177,12 +177,12 @@ def _model_error(verdict: "WhatIfComparison") -> str:
     )
 
 
-def _shifts(shifts: "Sequence[JobShift]", policy: str) -> Table:
+def _shifts(shifts: "Sequence[JobShiftView]", policy: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, head in enumerate(("job", "recorded JCT", "re-simulated", policy, "difference")):
         table.add_column(head, justify="right" if index else "left", overflow="fold", no_wrap=bool(index))
     for shift in shifts:
-        difference_s = -shift.gain_s
+        difference_s = shift.what_if_jct_s - shift.resimulated_jct_s
         table.add_row(
             Text(shift.job_id),
             span(shift.recorded_jct_s),

@@ -12,56 +12,16 @@ from msgspec import Struct
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import integral
+from voda.wire.base import instant
+from voda.wire.what_ifs import ComparisonView, JobShiftView, RunFiguresView
 
 _MOST_SHIFTS = 5
+_NO_FIGURES = RunFiguresView(**dict.fromkeys(RunFiguresView.__struct_fields__, 0.0))
 
 
 class FoldedRun(Struct, frozen=True, kw_only=True):
     history: History
     timeline: Timeline
-
-
-class RunFigures(Struct, frozen=True, kw_only=True):
-    """One run over the jobs compared; all are 0 when there are none."""
-
-    avg_jct_s: float = 0.0
-    p50_jct_s: float = 0.0
-    p90_jct_s: float = 0.0
-    makespan_s: float = 0.0
-    """From the cut, or the first submission, to the last end."""
-    avg_queueing_s: float = 0.0
-    restarts_per_job: float = 0.0
-    utilisation: float = 0.0
-    """GPU time held / GPU time there was, from the cut to the last end; 0 to 1."""
-
-
-class JobShift(Struct, frozen=True, kw_only=True):
-    job_id: str
-    recorded_jct_s: float
-    resimulated_jct_s: float
-    what_if_jct_s: float
-
-    @property
-    def gain_s(self) -> float:
-        """Seconds by which it ends earlier under the other policy."""
-        return self.resimulated_jct_s - self.what_if_jct_s
-
-
-class WhatIfComparison(Struct, frozen=True, kw_only=True):
-    position: int
-    at: float
-    policy: str
-    placer: str
-    jobs: int
-    """Compared: open at the cut, and completed in all three runs."""
-    left_out: int
-    """Open at the cut, but not completed in all three."""
-    recorded: RunFigures
-    resimulated: RunFigures
-    what_if: RunFigures
-    winners: tuple[JobShift, ...]
-    """Those that gain most, most first."""
-    losers: tuple[JobShift, ...]
 
 
 class Cutoff(Struct, frozen=True, kw_only=True):
@@ -77,14 +37,14 @@ class Cutoff(Struct, frozen=True, kw_only=True):
     """All jobs of the recorded log."""
 
 
-def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, what_if: FoldedRun) -> WhatIfComparison:
+def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, what_if: FoldedRun) -> ComparisonView:
     """Compare the three runs."""
     runs = (recorded, resimulated, what_if)
     completed = [{job.job_id: job for job in run.history.finished if job.outcome == "completed"} for run in runs]
     common = {job_id for job_id in completed[0] if job_id not in cut.ended and all(job_id in of for of in completed)}
     figures = [_figures(run, of, common, cut) for run, of in zip(runs, completed, strict=True)]
     shifts = [
-        JobShift(
+        JobShiftView(
             job_id=job_id,
             recorded_jct_s=completed[0][job_id].jct_s,
             resimulated_jct_s=completed[1][job_id].jct_s,
@@ -92,9 +52,9 @@ def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, wh
         )
         for job_id in common
     ]
-    return WhatIfComparison(
+    return ComparisonView(
         position=cut.position,
-        at=cut.at,
+        at=instant(cut.at),
         policy=cut.policy,
         placer=cut.placer,
         jobs=len(common),
@@ -102,22 +62,29 @@ def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, wh
         recorded=figures[0],
         resimulated=figures[1],
         what_if=figures[2],
-        winners=_most(shifts, lambda shift: shift.gain_s),
-        losers=_most(shifts, lambda shift: -shift.gain_s),
+        winners=_most(shifts, gain_s),
+        losers=_most(shifts, lambda shift: -gain_s(shift)),
     )
 
 
-def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff) -> RunFigures:
+def gain_s(shift: JobShiftView) -> float:
+    """Return the seconds by which a job ends earlier under the other policy."""
+    return shift.resimulated_jct_s - shift.what_if_jct_s
+
+
+def _figures(
+    run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff
+) -> RunFiguresView:
     jobs = [completed[job_id] for job_id in sorted(common)]
     if not jobs:
-        return RunFigures()
+        return _NO_FIGURES
     jct_s = np.array([job.jct_s for job in jobs])
     begin = cut.at if cut.ended else min(job.submitted_at for job in jobs)
     end = max(job.finished_at for job in jobs)
     steps = run.timeline.steps()
     there_gpu_s = integral(steps, steps.capacity, begin, end)
     held_gpu_s = integral(steps, steps.gpus_in_use, begin, end)
-    return RunFigures(
+    return RunFiguresView(
         avg_jct_s=float(jct_s.mean()),
         p50_jct_s=float(np.percentile(jct_s, 50)),
         p90_jct_s=float(np.percentile(jct_s, 90)),
@@ -128,7 +95,7 @@ def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Itera
     )
 
 
-def _most(shifts: Sequence[JobShift], gain: Callable[[JobShift], float]) -> tuple[JobShift, ...]:
+def _most(shifts: Sequence[JobShiftView], gain: Callable[[JobShiftView], float]) -> tuple[JobShiftView, ...]:
     # The job id breaks ties so that the same question always gets the same answer.
     ordered = sorted(shifts, key=lambda shift: (-gain(shift), shift.job_id))
     return tuple(shift for shift in ordered[:_MOST_SHIFTS] if gain(shift) > 0)

@@ -23,11 +23,12 @@ from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import InitialState, ScheduledFact, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.training import Training
-from voda.simulator.whatif.comparison import Cutoff, FoldedRun, WhatIfComparison, compare_runs
+from voda.simulator.whatif.comparison import Cutoff, FoldedRun, compare_runs
 from voda.simulator.whatif.epoch_times import EpochMeasurements
 from voda.simulator.whatif.hindsight import Hindsight
 from voda.simulator.whatif.job_replay import JobReplay
 from voda.simulator.workload import Arrival, Workload
+from voda.wire.what_ifs import ComparisonView
 
 _PAGE = 5_000
 
@@ -124,14 +125,14 @@ async def _what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulat
 class SimulatedInstead(Struct, frozen=True, kw_only=True):
     """What another policy came to."""
 
-    comparison: WhatIfComparison
+    comparison: ComparisonView
     store: EventStore
     """The log of its run."""
 
 
 async def compare_with(
     store: EventStore, position: int, choice: AlternativePolicy, *, pool: str | None = None
-) -> WhatIfComparison:
+) -> ComparisonView:
     """Compare a log with what would have happened from `position` on, under the recorded policy and under another.
 
     Raises:

@@ -4,12 +4,13 @@ import pytest
 from rich.console import Console
 
 from voda.cli.render.replay import comparison_tables, estimates_table
-from voda.simulator.whatif.comparison import RunFigures, WhatIfComparison
 from voda.timetravel.estimate_accuracy import AccuracyRow
+from voda.wire.base import instant
+from voda.wire.what_ifs import ComparisonView, RunFiguresView
 
 
-def figures(avg_jct_s: float) -> RunFigures:
-    return RunFigures(
+def figures(avg_jct_s: float) -> RunFiguresView:
+    return RunFiguresView(
         avg_jct_s=avg_jct_s,
         p50_jct_s=avg_jct_s,
         p90_jct_s=avg_jct_s,
@@ -21,9 +22,9 @@ def figures(avg_jct_s: float) -> RunFigures:
 
 
 def shown(resimulated_s: float, *, jobs: int) -> str:
-    verdict = WhatIfComparison(
+    verdict = ComparisonView(
         position=0,
-        at=0.0,
+        at=instant(0.0),
         policy="srjf",
         placer="steady",
         jobs=jobs,

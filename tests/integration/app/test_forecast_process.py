@@ -1,18 +1,15 @@
 """Forecasts are made in a process of their own, which reads the log by itself."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
-from voda.app.forecast_process import Question, with_header
-from voda.app.forecaster import Forecaster
+from voda.app.forecasts.forecaster import Forecaster
+from voda.app.side_process import side_process
 from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
@@ -82,34 +79,12 @@ async def test_forecasts_of_a_pool_when_that_of_another_fails_are_made_all_the_s
     assert view.forecasts["even"].starts_at == view.forecast_at
 
 
-async def test_process_when_who_asked_is_gone_ends_without_a_word(tmp_path: Path) -> None:
-    path = str(tmp_path / "voda.db")
-    await (await open_store(path)).close()
-    question = Question(pool="default", position=0, now=0.0)
-    asked = with_header(path.encode()) + with_header(msgspec.msgpack.encode(question))
-    answers, nobody = os.pipe()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "voda.app.forecast_process"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=nobody,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    os.close(nobody)
-    os.close(answers)
-    async with asyncio.timeout(60):
-        _, said = await process.communicate(asked)
-    assert said == b""
-    assert process.returncode == 0
-
-
-async def test_process_when_the_log_cannot_be_read_says_so_in_one_sentence(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "voda.app.forecast_process"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(60):
-        said = await process.communicate(with_header(str(tmp_path / "none.db").encode()))
-    assert (process.returncode, said[0]) == (1, b"")
-    assert said[1].decode() == f"voda: no forecast: {tmp_path / 'none.db'}: there is no such log\n"
+async def test_process_when_the_log_cannot_be_read_says_so_in_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with side_process("voda.app.forecasts.process") as process, asyncio.timeout(60):
+        await process.send(str(tmp_path / "none.db").encode())
+        with pytest.raises(EOFError):
+            await process.receive()
+        assert await process.process.wait() == 1
+    assert capfd.readouterr().err == f"voda: no forecast: {tmp_path / 'none.db'}: there is no such log\n"

@@ -1,21 +1,19 @@
-"""The forecasting process: follows the log itself, reads questions from its standard input, and writes answers to its
-standard output.
+"""The forecasting process: follows the log itself, and answers questions about what will become of pools.
 
-Rules: it only reads the log, and ends when its input does, so it never outlives the process that started it. A pool
-whose forecast fails has none, and takes none from the others.
+Rules: it only reads the log. A pool whose forecast fails has none, and takes none from the others.
 """
 
 import asyncio
-import os
-import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.app.side_process import ProcessBounds, begin, reply
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import VodaError
 from voda.events.envelope import Event
@@ -25,9 +23,7 @@ from voda.log.store import EventStore
 from voda.projections.live import Live
 from voda.simulator.whatif.forecast import forecast
 
-HEADER: Final = struct.Struct(">Q")
-"""Before each message: its length in bytes."""
-_NICENESS: Final = 10
+_BOUNDS: Final = ProcessBounds(niceness=10, memory_bytes=4 * 1024**3)
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -37,30 +33,22 @@ class Question(Struct, frozen=True, kw_only=True):
     now: float
 
 
-def with_header(message: bytes) -> bytes:
-    """Return a message with its header."""
-    return HEADER.pack(len(message)) + message
-
-
-async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer questions until the input ends; the first message is the path or URL of the log."""
-    location = _next_message(questions)
-    if location is None:
-        return
-    store = await open_store(location.decode(), read_only=True)
+async def serve(next_message: Callable[[], bytes]) -> None:
+    """Answer questions for ever; the first message is the path or URL of the log."""
+    store = await open_store(next_message().decode(), read_only=True)
     try:
         # The reader may be killed before the answer.
         with suppress(BrokenPipeError):
-            await _answer(store, questions, answers)
+            await _answer(store, next_message)
     finally:
         await store.close()
 
 
-async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> None:
+async def _answer(store: EventStore, next_message: Callable[[], bytes]) -> None:
     live, failed = _LiveWithoutManifests(), set[str]()
     await restore(store, live)
-    while (message := _next_message(questions)) is not None:
-        asked = msgspec.msgpack.decode(message, type=Question)
+    while True:
+        asked = msgspec.msgpack.decode(next_message(), type=Question)
         await catch_up(store, [live], after=live.position, until=max(live.position, asked.position))
         # A forecast changes the state that it gets, so it gets a copy.
         state = Live()
@@ -72,8 +60,7 @@ async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> 
             if asked.pool not in failed:
                 sys.stderr.write(f"voda: no forecast of pool {asked.pool}: {error}\n")
             failed.add(asked.pool)
-        answers.write(with_header(msgspec.msgpack.encode(found)))
-        answers.flush()
+        reply(msgspec.msgpack.encode(found))
 
 
 class _LiveWithoutManifests(Live):
@@ -85,18 +72,9 @@ class _LiveWithoutManifests(Live):
         super().apply(event)
 
 
-def _next_message(questions: BinaryIO) -> bytes | None:
-    """Return the next message; None at the end of the input."""
-    header = questions.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    return questions.read(HEADER.unpack(header)[0])
-
-
 if __name__ == "__main__":
-    os.nice(_NICENESS)
     try:
-        asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))
+        asyncio.run(serve(begin(_BOUNDS)))
     except VodaError as error:
         # Such as a store that does not answer; the forecaster sees the end of the output and tries again.
         sys.exit(f"voda: no forecast: {error}")

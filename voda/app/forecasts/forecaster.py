@@ -6,14 +6,14 @@ Rule: nothing waits for a forecast; a forecast that cannot be made is absent, ne
 
 import asyncio
 import logging
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from voda.app.forecast_process import HEADER, Question, with_header
+from voda.app.forecasts.process import Question
+from voda.app.side_process import SideProcess, side_process
 from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
 from voda.concurrency import within
@@ -34,6 +34,7 @@ _MOST_JOBS: Final = 5_000
 """Live jobs of a pool; with more, none is forecast: the budget would be spent before the first of them starts."""
 _LATE_S: Final = 30.0
 """How late an expected change may be before jobs are forecast anew."""
+_PROCESS: Final = "voda.app.forecasts.process"
 _decode = msgspec.msgpack.Decoder(dict[str, ExpectedTimes]).decode
 
 
@@ -63,7 +64,9 @@ class Forecaster:
                 continue
             await calm(self._is_due)
             try:
-                async with _process(self._log) as process:
+                async with side_process(_PROCESS) as process:
+                    # Not as an argument, which everybody on the machine can read: a URL may hold a password.
+                    await process.send(self._log.encode())
                     await self._serve(process)
             except (OSError, EOFError, TimeoutError, msgspec.MsgspecError) as error:
                 _log.warning("no forecast made reason=%r", error)
@@ -71,7 +74,7 @@ class Forecaster:
                 await asyncio.sleep(_RETRY_S)
                 self._is_due.set()
 
-    async def _serve(self, process: asyncio.subprocess.Process) -> None:
+    async def _serve(self, process: SideProcess) -> None:
         """Forecast whenever something changed, until nothing has for a while: an idle process wastes memory."""
         while True:
             self._is_due.clear()
@@ -90,7 +93,7 @@ class Forecaster:
         await within(span_s, self._is_due.wait())
         return self._is_due.is_set()
 
-    async def _forecast(self, process: asyncio.subprocess.Process) -> None:
+    async def _forecast(self, process: SideProcess) -> None:
         now, forecasts = self._clock.now(), dict[str, ExpectedTimes]()
         for pool in self._forecast_pools():
             async with asyncio.timeout(_LIMIT_S):
@@ -113,44 +116,7 @@ def seconds_until_stale(forecasts: Mapping[str, ExpectedTimes], now: float) -> f
     return max(0.0, min(instants) - now) + _LATE_S if instants else None
 
 
-async def _answer(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
+async def _answer(process: SideProcess, question: Question) -> Mapping[str, ExpectedTimes]:
     """Return the process's answer, or raise EOFError where it ended instead."""
-    assert process.stdout is not None
-    await _send(process, msgspec.msgpack.encode(question))
-    (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
-    return _decode(await process.stdout.readexactly(size))
-
-
-async def _send(process: asyncio.subprocess.Process, message: bytes) -> None:
-    assert process.stdin is not None
-    process.stdin.write(with_header(message))
-    await process.stdin.drain()
-
-
-@asynccontextmanager
-async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    # In a session of its own, so that Ctrl-C does not reach it.
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        # Not what lies in the folder in which voda was started, which may be another user's.
-        *("-P", "-m", "voda.app.forecast_process"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        # Not as an argument, which everybody on the machine can read: a URL may hold a password.
-        await _send(process, log.encode())
-        yield process
-    finally:
-        # The loop may be closed before it notices that the process's end broke the pipe.
-        if process.stdin is not None:
-            process.stdin.close()
-        with suppress(ProcessLookupError):
-            process.kill()
-        ended = asyncio.ensure_future(process.wait())
-        try:
-            await asyncio.shield(ended)
-        finally:
-            # A failing service cancels twice: even then the loop must not close before the process has ended.
-            await ended
+    await process.send(msgspec.msgpack.encode(question))
+    return _decode(await process.receive())
