@@ -1,6 +1,7 @@
 """What the page asks for: a moment of a long log, the timeline, and the present for many viewers."""
 
 import asyncio
+import os
 import random
 import tempfile
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from benchmarks.bench_replay import filled
 from benchmarks.table import Row
 from voda.api.presenters.moments import Moments, moment_view
 from voda.api.streams.moment_hub import MomentHub
+from voda.api.streams.shared_bodies import SharedBodies
 from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.domain.gpus import Gpus
@@ -54,6 +56,14 @@ async def _slider(path: Path) -> Sequence[Row]:
         begun = perf_counter()
         await past.at(rng.randint(1, events), _body)
         taken.append(perf_counter() - begun)
+    moment, bodies = events // 2, SharedBodies()
+
+    async def made() -> bytes:
+        return await past.at(moment, _body)
+
+    begun = process_time()
+    await asyncio.gather(*(bodies.body(moment, made) for _ in range(_VIEWERS)))
+    shared_s = process_time() - begun
     begun = perf_counter()
     await past.read_on(events)
     read_s = perf_counter() - begun
@@ -70,6 +80,7 @@ async def _slider(path: Path) -> Sequence[Row]:
         ),
         Row(what="the same, median", figure=float(np.median(taken)), unit="s"),
         Row(what="first look at its end, which keeps states on the way", figure=first_s, unit="s"),
+        Row(what=f"{_VIEWERS} viewers of the same moment of it, CPU time of all", figure=shared_s, unit="s"),
         Row(what="reading its activity", figure=read_s, unit="s"),
         Row(what="timeline of it in 500 stretches", figure=timeline_s, unit="s"),
     ]
@@ -90,8 +101,9 @@ async def _viewers() -> Sequence[Row]:
     hub.state()
     whole_s = perf_counter() - begun
     alone_s = await _cost(store, view, 0, hub)
-    latencies = list[float]()
+    latencies, alone_bytes = list[float](), _memory_bytes()
     watched_s = await _cost(store, view, _VIEWERS, hub, latencies)
+    watched_bytes = _memory_bytes()
     following.cancel()
     return [
         Row(what=f"the present of {_NODES:,} nodes and {_JOBS:,} jobs, the first time", figure=whole_s, unit="s"),
@@ -100,6 +112,9 @@ async def _viewers() -> Sequence[Row]:
             figure=(watched_s - alone_s) / _WATCHED_S,
             unit="",
             goal=0.1,
+        ),
+        Row(
+            what=f"{_VIEWERS} viewers: more memory", figure=(watched_bytes - alone_bytes) / 2**20, unit="MiB", goal=50.0
         ),
         Row(what="from an event to a viewer, p95", figure=float(np.quantile(latencies, 0.95)), unit="s", goal=0.3),
     ]
@@ -133,6 +148,11 @@ async def _cost(
         task.cancel()
     await asyncio.gather(*watching, return_exceptions=True)
     return took
+
+
+def _memory_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text("ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def _populate(store: EventStore) -> None:

@@ -4,13 +4,15 @@ Rule: memory grows with changes, never with time; `apply` looks only at the job 
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from voda.domain.job import Job
+from voda.domain.node import Node
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
@@ -86,6 +88,29 @@ class Occupancy(Projection):
                 if since < self.at_s:
                     yield Segment(job_id, name, held, since, self.at_s)
 
+    def begin_with(self, nodes: Iterable[Node], jobs: Iterable[Job], at_s: float) -> None:
+        """Begin an empty one with live jobs and nodes of an instant, seconds since the epoch, in place of all events
+        before it.
+        """
+        self.at_s = at_s
+        for node in nodes:
+            self._offer(node)
+        for job in jobs:
+            holder = self._holders[job.spec.job_id] = _WorkerHold(
+                gpus_per_replica=job.spec.gpus_per_replica, workers=dict(job.workers)
+            )
+            self.running += bool(job.workers)
+            self.queued += not job.workers
+            for name in job.workers.values():
+                self._hold(job.spec.job_id, holder, name, 1)
+
+    def _offer(self, node: Node) -> None:
+        # A cordoned node counts: it may still carry workers.
+        gpus = max(0, node.gpus - node.foreign_gpus) if node.is_ready else 0
+        self.capacity += gpus - self._offered.get(node.name, 0)
+        self._offered[node.name] = gpus
+        self.sizes[node.name] = max(gpus, self.sizes.get(node.name, 0))
+
     def heeds(self, event: Event) -> bool:
         """Return whether such an event may change it."""
         return type(event.data) in self._folds
@@ -160,12 +185,7 @@ def _ended(occupancy: Occupancy, fact: facts.JobEnd, event: Event) -> None:
 
 @Occupancy.folds
 def _node_changed(occupancy: Occupancy, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
-    node = fact.node
-    # A cordoned node counts: it may still carry workers.
-    gpus = max(0, node.gpus - node.foreign_gpus) if node.is_ready else 0
-    occupancy.capacity += gpus - occupancy._offered.get(node.name, 0)
-    occupancy._offered[node.name] = gpus
-    occupancy.sizes[node.name] = max(gpus, occupancy.sizes.get(node.name, 0))
+    occupancy._offer(fact.node)
 
 
 @Occupancy.folds

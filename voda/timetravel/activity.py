@@ -4,6 +4,7 @@ Rule: memory is bounded however long the log: where the stretches would be too m
 """
 
 from array import array
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.projections.cluster.live_cluster import LiveCluster
 from voda.projections.timeline import Occupancy
 
 Floats = npt.NDArray[np.float64]
@@ -40,7 +42,7 @@ _DECISION, _RESIZE, _FAILURE = range(_LEVELS, _COLUMNS)
 
 
 class Activity:
-    """Folds a log from its first event on."""
+    """Folds a log from its first event on, or from where it is cut."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -52,6 +54,14 @@ class Activity:
         self._length_s = _FIRST_S
         self._totals = array("d")
         """Stretch by stretch, from `begins_at`: the integrals of the levels, and the numbers."""
+
+    def begin_with(self, cluster: LiveCluster, at: float) -> None:
+        """Begin with a cluster instead of the events that led to it; `at` is when the next one was recorded."""
+        self.position = cluster.position
+        self.begins_at = self._reached = at
+        pools = cluster.pools()
+        nodes = chain.from_iterable(cluster.nodes(pool).values() for pool in pools)
+        self._occupancy.begin_with(nodes, chain.from_iterable(cluster.jobs(pool).values() for pool in pools), at)
 
     @property
     def known_until(self) -> float:

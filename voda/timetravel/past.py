@@ -12,6 +12,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 
 from voda.controller.follower import restore
+from voda.domain.errors import LogArchived
 from voda.events.envelope import Event
 from voda.log.store import EventStore
 from voda.projections.cluster.live_cluster import LiveCluster
@@ -104,9 +105,26 @@ class Past:
     async def read_on(self, until: int) -> None:
         """Fold the activity up to `until`; whoever comes meanwhile sees how far it is."""
         async with self._reading:
-            after = self.activity.position
-            async for event in events_between(self._store, after=after, until=until, page=PAGE_FOLDED):
-                self.activity.apply(event)
+            try:
+                await self._read_activity(until)
+            except LogArchived as error:
+                await self._begin_behind(error)
+                await self._read_activity(until)
+
+    async def _read_activity(self, until: int) -> None:
+        after = self.activity.position
+        async for event in events_between(self._store, after=after, until=until, page=PAGE_FOLDED):
+            self.activity.apply(event)
+
+    async def _begin_behind(self, archived: LogArchived) -> None:
+        """Let the activity begin where the log does; raises `archived` where no snapshot has the state there."""
+        restored = ClusterOfLive()
+        if await restore(self._store, restored, at_most=archived.base) != archived.base:
+            raise archived
+        self.activity = Activity()
+        first = await self._store.read(archived.base, 1)
+        if first:
+            self.activity.begin_with(restored.cluster, first[0].recorded_at)
 
     async def _nearest(self, position: int) -> LiveCluster:
         """Return the newest cluster at or before a position that is at hand."""

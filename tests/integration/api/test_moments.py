@@ -122,6 +122,12 @@ async def test_moments_when_the_archive_is_away_then_are_known_from_the_cut_on(t
         for query in ("at=-20s", "at=+1s", "at=20"):
             answer = await service.ask("GET", f"{STATE}?{query.replace('+', '%2B')}")
             assert answer.status == 410, query
+            assert "the first that can be asked is position 31, 2" in answer.as_a(Problem).detail
+        timeline = (await service.ask("GET", "/api/v1/timeline?buckets=9")).as_a(TimelineView)
+        assert timeline.begins_at is not None
+        assert timeline.begins_at.timestamp() == START + 30
+        first = (await service.ask("GET", "/api/v1/timeline?since=31&until=40&buckets=9")).as_a(TimelineView)
+        assert list(first.waiting) == [31.0 + number for number in range(9)]
         newest = await service.ask("GET", "/api/v1/events?before=41&limit=40")
         assert [event["position"] for event in newest.json()["items"]] == list(range(40, 30, -1))
         assert newest.json()["last_position"] == 31

@@ -62,6 +62,28 @@ def test_dashboard_when_there_is_no_browser_says_what_to_do(
     assert "there is no browser here" in result.stderr
 
 
+def test_dashboard_when_it_opens_a_browser_starts_it_with_a_file_that_others_may_not_read(
+    with_tokens: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started_with = tmp_path / "started-with"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$*" > {started_with}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    monkeypatch.setattr("webbrowser._browsers", {})
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    printed = with_tokens.voda("dashboard").stdout.strip()
+    address = URL(started_with.read_text())
+    assert (address.scheme, address.fragment) == ("file", "")
+    page = Path(address.path)
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert f'content="0; url={printed}"' in page.read_text()
+    assert whom(with_tokens, printed) == ("admin", "admin")
+
+
 def test_dashboard_when_a_session_asks_is_told_to_use_its_token(with_tokens: Server) -> None:
     code = URL(with_tokens.voda("dashboard", "--no-open").stdout.strip()).fragment.removeprefix("login=")
     begun = with_tokens.does(with_tokens.service.ask("POST", "/api/v1/sessions", body={"code": code}))

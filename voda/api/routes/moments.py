@@ -5,10 +5,10 @@ Rule: what viewers follow live is made once for all of them.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -21,11 +21,12 @@ from voda.api.requests import json_response, query_of
 from voda.api.routes.events import SSE
 from voda.api.streams.moment_hub import MomentHub
 from voda.api.streams.response import StreamedResponse
+from voda.api.streams.shared_bodies import SharedBodies
 from voda.application.journal import Journal
 from voda.auth.callers import Caller
-from voda.domain.errors import InvalidField, InvalidInput
+from voda.domain.errors import InvalidField, InvalidInput, LogArchived
 from voda.projections.cluster.live_cluster import LiveCluster
-from voda.timetravel.moment import LogPlace, find, parse_moment, recorded_at
+from voda.timetravel.moment import LogPlace, find, parse_moment, recorded_at, rfc3339
 from voda.timetravel.past import Past
 from voda.wire.base import instant
 from voda.wire.moments import ChangesList, ChangesView, MomentView, TimelineView
@@ -33,7 +34,7 @@ from voda.wire.moments import ChangesList, ChangesView, MomentView, TimelineView
 _MOMENT: Final = "A position, an RFC 3339 time, a span after the first event (+1h30m) or before the last one (-10m)"
 _MOST_SPAN_S: Final = 36_500 * 86_400.0
 _LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 1.0
-
+T = TypeVar("T")
 
 _LARGE_BYTES: Final = 65_536
 
@@ -73,6 +74,7 @@ class MomentRoutes(Routes):
 
     def __post_init__(self) -> None:
         self._past = Past(self.journal.store)
+        self._bodies = SharedBodies()
         self._hub = MomentHub(self.journal.view, self.journal.clock, self.job_gpus)
         self._reading: asyncio.Task[None] | None = None
 
@@ -100,8 +102,12 @@ class MomentRoutes(Routes):
             return _compressed(self._hub.state())
         place = await self._place("at", query.at)
         end = await self.journal.store.position()
-        moment = await self._past.at(place.position, lambda cluster: Moments().moment(cluster, place.at))
-        return _compressed(msgspec.json.encode(moment_view(moment, end)))
+
+        async def body() -> bytes:
+            moment = await self._past.at(place.position, lambda cluster: Moments().moment(cluster, place.at))
+            return msgspec.json.encode(moment_view(moment, end))
+
+        return _compressed(await self._outside_archive(self._bodies.body((place, end), body)))
 
     @Operation(
         "GET",
@@ -128,7 +134,7 @@ class MomentRoutes(Routes):
             items.extend(changes_view(before, after, end) for before in latest)
             latest.append(after)
 
-        await self._past.walk(place.position, instants, see)
+        await self._outside_archive(self._past.walk(place.position, instants, see))
         return json_response(ChangesList(position=place.position, at=instant(place.at), end=end, items=tuple(items)))
 
     @Operation(
@@ -144,7 +150,7 @@ class MomentRoutes(Routes):
         """Get what happened over time, as figures to draw."""
         query, store, now = query_of(request, TimelineQuery), self.journal.store, self.journal.clock.now()
         end = await store.position()
-        await self._read_on(end)
+        await self._outside_archive(self._read_on(end))
         activity = self._past.activity
         begins = activity.begins_at
         ends = await recorded_at(store, end) if end else None
@@ -178,9 +184,22 @@ class MomentRoutes(Routes):
 
     async def _place(self, field: str, text: str) -> LogPlace:
         try:
-            return await find(self.journal.store, parse_moment(text))
+            return await self._outside_archive(find(self.journal.store, parse_moment(text)))
         except InvalidInput as error:
             raise InvalidField(field, str(error)) from error
+
+    async def _outside_archive(self, asked: Awaitable[T]) -> T:
+        """Return what was asked for; of what is in an archive that is away, say from when on the log can be asked."""
+        try:
+            return await asked
+        except LogArchived as error:
+            first = await self.journal.store.read(error.base, 1)
+            since = f", {rfc3339(first[0].recorded_at)}" if first else ""
+            raise LogArchived(
+                "this moment is in the archive of the log, which is not here (VODA_ARCHIVE names its folder): the first"
+                f" that can be asked is position {error.base + 1}{since}",
+                error.base,
+            ) from error
 
 
 def _compressed(body: bytes) -> web.Response:

@@ -1,10 +1,13 @@
 """`voda dashboard`: the page of the cluster, in a browser."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
 from voda.cli.options import ServerOptions
 from voda.cli.parameters import Option
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @command("dashboard")
@@ -61,4 +64,34 @@ def _open(url: str) -> bool:
 
     from voda import config
 
-    return config.has_screen() and webbrowser.open(url)
+    if not config.has_screen():
+        return False
+    return webbrowser.open(_leading_to(url).as_uri() if "#" in url else url)
+
+
+def _leading_to(url: str) -> "Path":
+    """Return a page that only its owner may read and that leads to the address.
+
+    Everybody on the machine can read what a browser is started with, and the address logs in whoever is first. The page
+    stays: nobody says when the browser has read it, and its login is good once and for a minute.
+    """
+    import html
+    import os
+    import tempfile
+    from pathlib import Path
+
+    # Browsers from snaps see no folder for temporary files, and of the home what is not hidden.
+    folder = Path.home() if (Path.home() / "snap").is_dir() else Path(tempfile.gettempdir())
+    page = folder / f"voda-dashboard-{os.getuid()}.html"
+    # A new file, so that no other user's is filled.
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=page.stem)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}"><title>voda</title>\n'
+        )
+    written = Path(name)
+    try:
+        # Takes the place of the one before.
+        return written.rename(page)
+    except OSError:
+        return written.rename(written.with_suffix(".html"))
