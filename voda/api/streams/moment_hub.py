@@ -38,6 +38,8 @@ class MomentHub:
         self._clock = clock
         self._moments = Moments(job_gpus)
         self._present: Moment | None = None
+        self._latest_whole: tuple[Moment, bytes] | None = None
+        """The frame that was made last, and of which moment."""
         self._viewers: dict[_Viewer, None] = {}
         self._grown = asyncio.Event()
         self._frames: asyncio.Task[None] | None = None
@@ -55,9 +57,9 @@ class MomentHub:
         try:
             while True:
                 if viewer.frames is None:
-                    # Nothing is awaited between the two.
-                    viewer.frames, whole = deque(), self._whole()
-                    await write(whole)
+                    # Nothing is awaited between the two. It is large, so that nobody holds it once it is written.
+                    viewer.frames = deque()
+                    await write(self._whole())
                 self._run()
                 while viewer.frames:
                     await write(viewer.frames.popleft())
@@ -113,8 +115,16 @@ class MomentHub:
             viewer.woken.set()
 
     def _whole(self) -> bytes:
+        """Return the present moment as a frame, the same for all who come within a moment of each other."""
+        if (latest := self._latest_whole) is not None and latest[0] is self._present and self._is_fresh(latest[0]):
+            return latest[1]
         moment = self._renewed()
-        return _frame("state", moment.position, moment_view(moment, moment.position))
+        frame = _frame("state", moment.position, moment_view(moment, moment.position))
+        self._latest_whole = moment, frame
+        return frame
+
+    def _is_fresh(self, moment: Moment) -> bool:
+        return moment.position == self._view.position and 0 <= self._clock.now() - moment.at < _APART_S
 
 
 def _frame(event: str, position: int, data: msgspec.Struct) -> bytes:
