@@ -123,7 +123,8 @@ def memory_left(group: Path) -> int:
     try:
         limit, stat = (group / "memory.max").read_text("ascii"), (group / "memory.stat").read_text("ascii")
         used = dict(line.split() for line in stat.splitlines())
-        return int((int(limit) - int(used["anon"]) - int(used.get("shmem", 0))) * (1 - _KEPT_FREE))
+        left = int(limit) - int(used["anon"]) - int(used.get("shmem", 0))
+        return max(0, int(left * (1 - _KEPT_FREE)))
     except (OSError, ValueError, KeyError):
         # No limit is written as a word; and other systems have no such files.
         return sys.maxsize

@@ -92,6 +92,12 @@ def test_memory_left_when_a_container_has_a_limit_is_half_of_what_others_leave(t
     assert memory_left(tmp_path) == 536870912
 
 
+def test_memory_left_when_others_have_taken_all_of_it_is_none(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    (tmp_path / "memory.stat").write_text("anon 1073741824\nshmem 4096\n")
+    assert memory_left(tmp_path) == 0
+
+
 @pytest.mark.parametrize("limit", ["max\n", None])
 def test_memory_left_when_there_is_no_limit_is_endless(tmp_path: Path, limit: str | None) -> None:
     (tmp_path / "memory.stat").write_text("anon 1\n")

@@ -78,3 +78,5 @@ if __name__ == "__main__":
     except VodaError as error:
         # Such as a store that does not answer; the forecaster sees the end of the output and tries again.
         sys.exit(f"voda: no forecast: {error}")
+    except MemoryError:
+        sys.exit("voda: no forecast: it takes more memory than it may have")
