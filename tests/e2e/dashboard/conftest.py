@@ -24,8 +24,9 @@ Open = Callable[..., Page]
 expect.set_options(timeout=_TIMEOUT_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser, ended before other tests: while it is driven, its event loop runs, and no test has one of its own."""
     program = chromium()
     if program is None:
         missing("no Chromium found: python3 tools/bootstrap.py --browser")
