@@ -106,7 +106,7 @@ async def change(
     if wanted.sizes is not UNSET:
         given |= {"sizes": spec.sizes or JobSizes.of(range(spec.min_replicas, spec.max_replicas + 1))}
         given |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
-    fact = JobChanged(job_id=job_id, **given)
+    fact = JobChanged(job_id=job_id, by=caller.user, **given)
     try:
         position = await journal.record(fact, actor=caller.user, payer=payer(caller, spec.user), version=version)
     except VersionConflict as error:

@@ -14,6 +14,7 @@ from voda.domain.gpus import NO_GPUS, GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
 from voda.domain.node import Node, PodNeeds
 from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.policies import AtMaximum
 from voda.domain.reasons.requests import Requested, Unmet
 from voda.domain.reasons.stalls import StallReason, StuckCause
 from voda.domain.sizes import JobSizes
@@ -30,7 +31,6 @@ FINISHED = "finished"
 RIGHT_AFTER_S = 60.0
 """A program that fails so soon after a resize fails by it, unless it has reported since."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
-
 
 MetricValue = float | Literal["nan", "inf", "-inf"]
 """Of a metric that a program reports: JSON has no other way to write what is no finite number."""
@@ -245,6 +245,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     evictions_for_limits: int = 0
     """Times that a worker failed as its kubelet found it beyond its own limits, since its object was made first."""
+    maximum: AtMaximum | None = None
+    """Who set its maximum since it was submitted; None: nobody."""
     is_canceling: bool = False
     is_killed: bool = False
     """Whether it is canceled without time for a checkpoint."""

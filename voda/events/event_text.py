@@ -262,7 +262,7 @@ def _spec_text(spec: JobSpec) -> str:
 
 def job_change_text(fact: facts.JobChanged) -> str:
     """Return the new request: `max_replicas = 4, priority = 10`."""
-    given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
+    given = {name: value for name, value in asdict(fact).items() if value is not None and name not in ("job_id", "by")}
     if fact.sizes is not None:
         given["sizes"] = str(fact.sizes)
     if "needs" in given:

@@ -78,6 +78,8 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
     """Of an object whose templates somebody changed while it was suspended; as the next two."""
     launcher_gpus: Gpus | None = None
     needs: PodNeeds | None = None
+    by: str = ""
+    """A user; empty: not known."""
     to_pool: str | None = None
     """Another of its pools; without effect once a plan has given it workers, and while it waits for other jobs."""
 

@@ -14,6 +14,7 @@ from voda.domain.reasons.nodes import Drained
 from voda.domain.reasons.outcomes import Keeps, Reason, Waits, also
 from voda.domain.state import ClusterState
 from voda.placement import Placer
+from voda.planner.allocation.binding import BindingReasons
 from voda.planner.allocation.priority import allocate, place
 from voda.planner.candidates import Candidates, Placed, candidates_of, without_launchers
 from voda.planner.displacement import displaced_in_vain, left_for, without_more
@@ -84,7 +85,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         reasons=FirstOf(
             candidates.held,
             {job_id: Keeps(workers=len(nodes), why=(BegunOnce(),)) for job_id, nodes in kept.items()},
-            _with_drains(reasons, placement, sorted(view.drains)),
+            BindingReasons(view, _with_drains(reasons, placement, sorted(view.drains)), whole),
         ),
     )
 

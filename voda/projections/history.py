@@ -14,7 +14,8 @@ from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.jobs.changes import WorkerChanges, respecified
+from voda.projections.jobs.changes import WorkerChanges
+from voda.projections.jobs.requests import respecified
 
 Outcome = Literal["completed", "failed", "canceled"]
 _OUTCOMES: Final[Mapping[type, Outcome]] = {

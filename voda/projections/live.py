@@ -14,7 +14,7 @@ from voda.projections.learning import Learning
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-31"
+    FORMAT: ClassVar[str] = "live-32"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.jobs.changes import respecified
+from voda.projections.jobs.requests import respecified
 
 T = TypeVar("T")
 

@@ -14,10 +14,11 @@ from voda.domain.job import validated
 from voda.domain.sizes import JobSizes
 from voda.events.event_text import job_change_text
 from voda.events.types import JobChanged
+from voda.log.memory import MemoryStore
 from voda.programs.launchers import Launcher
 from voda.programs.program_manifest import ProgramJob, program_manifest
-from voda.projections.jobs.changes import respecified
 from voda.projections.jobs.record import JobRecord
+from voda.projections.jobs.requests import respecified
 
 ANN = Caller(user="ann", role="user")
 
@@ -90,7 +91,8 @@ def test_change_when_a_job_does_not_run_with_so_many_workers_says_with_which(pat
 async def test_change_of_sizes_when_recorded_is_what_the_log_says(
     patch: JobPatch, least: int, requested: int, most: int, sizes: str | None
 ) -> None:
-    async with a_backend(nodes={}) as backend:
+    store = MemoryStore()
+    async with a_backend(store, nodes={}) as backend:
         manifest = an_mpi_job(replicas=1, annotations={"voda.dev/sizes": "1,2,4,8"})
         record = (await backend.submits.submit(manifest, ANN)).record
         changed = await change(backend.journal, record, patch, ANN)
@@ -98,6 +100,8 @@ async def test_change_of_sizes_when_recorded_is_what_the_log_says(
         assert (spec.min_replicas, spec.requested, spec.max_replicas) == (least, requested, most)
         assert (None if spec.sizes is None else str(spec.sizes)) == sizes
         assert validated(spec) == spec
+        facts = [event.data for event in await store.read(0, 100)]
+        assert [fact.by for fact in facts if isinstance(fact, JobChanged)] == ["ann"]
 
 
 def test_change_when_the_job_has_other_sizes_by_then_changes_nothing() -> None:

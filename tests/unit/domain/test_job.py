@@ -9,7 +9,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, PREEMPTED, Phase, category_of, validated
 from voda.domain.reasons.requests import Requested
 from voda.events.types import JobChanged
-from voda.projections.jobs.changes import respecified
+from voda.projections.jobs.requests import respecified
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ def test_job_of_another_user_when_one_floods_the_queue_does_not_wait_for_all_of_
     plan = decided(a_view(*at_work, *bob, placement=running, had={"ann": 0.5}))
     assert plan.replicas == {"ann-0": 1, "ann-1": 1, "ann-2": 1, "bob-0": 1}
     assert said(plan.reasons["ann-3"]) == (
-        "preempted: 2 users take turns, this one had 0.5 GPUs lately and has 3 now; needs 1 GPU, none is free"
+        "preempted by job bob-0 of bob: 2 users take turns, this one had 0.5 GPUs lately and has 3 now; "
+        "needs 1 GPU, none is free"
     )
     assert said(plan.reasons["bob-0"]) == (
         "starts with 1 worker: 2 users take turns, this one had 0 GPUs lately and has 1 now; as requested"

@@ -38,7 +38,10 @@ def test_job_of_higher_priority_when_it_comes_later_preempts_the_one_that_runs()
     high = a_job("high", min_replicas=4, max_replicas=4, priority=1, submitted_at=9.0)
     plan = decided(a_view(low, high, placement={"low": ("n1",) * 4}), "fifo")
     assert plan.replicas == {"high": 4}
-    assert said(plan.reasons["low"]) == "preempted: 1 job of higher priority has 4 GPUs; needs 4 GPUs, none is free"
+    assert (
+        said(plan.reasons["low"])
+        == "preempted by job high: 1 job of higher priority has 4 GPUs; needs 4 GPUs, none is free"
+    )
 
 
 def test_elastic_job_of_higher_priority_when_it_can_grow_goes_before_the_minimum_of_a_lower_one() -> None:

@@ -560,7 +560,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-31": (_POOL, 42, 19)}
+_KEPT = {"live-32": (_POOL, 43, 19)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

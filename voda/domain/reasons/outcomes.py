@@ -71,8 +71,21 @@ class Waits(Explained, frozen=True, kw_only=True):
     free: Gpus = NO_GPUS
 
 
+class Preemptor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A job that gets GPUs which another one had."""
+
+    job_id: str
+    user: str = ""
+    """Empty: not known."""
+
+
 class Preempted(Waits, frozen=True, kw_only=True):
     """It had workers, and gets none."""
+
+    by: tuple[Preemptor, ...] = ()
+    """The first of them; empty: nobody gets its GPUs by this plan."""
+    more: int = 0
+    """There are besides."""
 
 
 class Keeps(Explained, frozen=True, kw_only=True):

@@ -17,7 +17,21 @@ class InOrder(ReasonPart, frozen=True, kw_only=True):
     gpus: Gpus
     order: Order = "submission"
     priority: int | None = None
-    """Of all of them, where there are jobs of others; None: these are all jobs."""
+    """Of all of them, where there are jobs of others; None: of any."""
+    user: str | None = None
+    """Of all of them, where users take turns; None: of anybody."""
+    is_alone: bool = True
+    """Whether there is no other job, where one is said to share with none; others may not have these GPUs now."""
+
+
+class AtMaximum(ReasonPart, frozen=True, kw_only=True):
+    """It has as many workers as it may have."""
+
+    workers: int
+    set_by: str = ""
+    """The user who set that since it was submitted; empty: nobody, or not known."""
+    set_at: float | None = None
+    """Instant of that, seconds since the epoch; None: it was submitted so."""
 
 
 class ByGain(ReasonPart, frozen=True, kw_only=True):
@@ -60,7 +74,7 @@ class LessValue(ReasonPart, frozen=True, kw_only=True):
     """Of those that have some."""
 
 
-PolicyCause = InOrder | ByGain | Gain | Compacted | BestSpeedup | ByValue | LessValue
+PolicyCause = InOrder | AtMaximum | ByGain | Gain | Compacted | BestSpeedup | ByValue | LessValue
 
 
 class HigherPriority(ReasonPart, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ Rule: pure; the type checker refuses a kind of reason without its words.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final, assert_never
 
 from voda.domain.reasons.cells import (
@@ -48,6 +49,7 @@ from voda.domain.reasons.outcomes import (
 )
 from voda.domain.reasons.places import Moved, PlaceCause, Spans
 from voda.domain.reasons.policies import (
+    AtMaximum,
     BestSpeedup,
     ByGain,
     ByValue,
@@ -123,7 +125,7 @@ def _clauses(reason: Reason) -> list[str]:
 def _outcome(reason: Reason) -> str:
     match reason:
         case Preempted():
-            return "preempted"
+            return f"preempted{_by(reason)}"
         case Waits():
             return "waits"
         case Keeps(workers=size):
@@ -169,7 +171,7 @@ def _joint(reason: Reason) -> str:
 
 def _cause(cause: Cause) -> str:
     match cause:
-        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup() | ByValue() | LessValue():
+        case InOrder() | AtMaximum() | ByGain() | Gain() | Compacted() | BestSpeedup() | ByValue() | LessValue():
             return _policy(cause)
         case HigherPriority(jobs=jobs, gpus=gpus):
             has = "has" if jobs == 1 else "have"
@@ -205,9 +207,13 @@ def _cause(cause: Cause) -> str:
 
 def _policy(cause: PolicyCause) -> str:
     match cause:
-        case InOrder(running=running, others=others, gpus=gpus):
-            gpus_text = counted(gpus, "GPU")
-            return _in_order(running, running + others, gpus_text, _ORDERS[cause.order], cause.priority)
+        case InOrder():
+            return _in_order(cause)
+        case AtMaximum(workers=most, set_at=None):
+            return f"{most:,} is its maximum"
+        case AtMaximum(workers=most, set_by=by, set_at=at):
+            when = f"{datetime.fromtimestamp(at or 0.0, UTC):%H:%M UTC, %b %d}"
+            return f"{by} set its maximum to {most:,} at {when}" if by else f"its maximum was set to {most:,} at {when}"
         case ByGain(left_s=None):
             return "by gain, time left unknown"
         case ByGain(left_s=left_s):
@@ -228,14 +234,24 @@ def _policy(cause: PolicyCause) -> str:
             assert_never(cause)
 
 
-def _in_order(running: int, jobs: int, gpus: str, order: str, priority: int | None) -> str:
-    of = "" if priority is None else f" of priority {priority}"
+def _in_order(cause: InOrder) -> str:
+    running, jobs, gpus = cause.running, cause.running + cause.others, counted(cause.gpus, "GPU")
+    of = "" if cause.user is None else f" of {cause.user}" if cause.user else " without a user"
+    of += "" if cause.priority is None else f" of priority {cause.priority}"
     if jobs == 1:
-        return f"it is the only job{of} for {gpus}"
+        return f"it is the only job{of} for {gpus}" if of or cause.is_alone else f"no other job may have its {gpus} now"
+    order = _ORDERS[cause.order]
     if running == 1:
         return f"1 of {jobs:,} jobs{of} has {gpus}, {order}"
     sharing = f"{running:,} of {jobs:,}" if running < jobs else "both" if jobs == 2 else f"all {jobs:,}"
     return f"{sharing} jobs{of} share {gpus}, {order}"
+
+
+def _by(reason: Preempted) -> str:
+    if not reason.by:
+        return ""
+    jobs = [f"job {each.job_id}{f' of {each.user}' if each.user else ''}" for each in reason.by]
+    return f" by {_listed([*jobs, *([f'{reason.more:,} more'] if reason.more else [])])}"
 
 
 def _held(cause: After | InVain | NextTry | BegunOnce | FixedBound | LostRun | ArrayBound | Overdue) -> str:

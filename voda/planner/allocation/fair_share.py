@@ -24,6 +24,7 @@ from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.policies import UserTurns
 from voda.domain.settings import user_weights
 from voda.domain.state import ClusterState, UserService, mean_life
+from voda.planner.allocation.parts import of_part
 from voda.policies import Policy, gives_as_requested
 
 Allocate = Callable[[ClusterState], Allocation]
@@ -154,7 +155,7 @@ def _served(view: ClusterState, shares: list[_Share], allocate: Allocate) -> All
         answer = answers[share.user]
         for job_id, size in answer.replicas.items():
             is_kept = 0 < size == len(view.plan.placement.get(job_id, ()))
-            reason = answer.reasons[job_id]
+            reason = of_part(answer.reasons[job_id], user=share.user)
             reasons[job_id] = reason if is_kept else replace(reason, why=(why, *reason.why))
     return Allocation(
         replicas={job_id: size for share in shares for job_id, size in answers[share.user].replicas.items()},

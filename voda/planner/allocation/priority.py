@@ -14,12 +14,13 @@ from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
 from voda.domain.plan import Allocation, FirstOf, Placement
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.reasons.policies import HigherPriority, InOrder
+from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.order import per_node
 from voda.placement.scarce import ScarceResources
 from voda.planner.allocation.fair_share import allocate_fairly
+from voda.planner.allocation.parts import of_part
 from voda.planner.allocation.resize_cost import without_thrash
 from voda.policies import Policy, weighs_restarts
 
@@ -48,7 +49,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         answer = allocate_class(replace(view, jobs=jobs, capacity_limit_gpus=free_gpus))
         for job_id, size in answer.replicas.items():
             lost = not size or size < len(view.plan.placement.get(job_id, ()))
-            reason = _in_class(answer.reasons[job_id], jobs[job_id].spec.priority)
+            reason = of_part(answer.reasons[job_id], priority=jobs[job_id].spec.priority)
             reasons[job_id] = _behind_higher(reason, served, used_gpus) if lost and served else reason
         replicas |= answer.replicas
         served += sum(map(bool, answer.replicas.values()))
@@ -104,14 +105,6 @@ def _allocate_jobs(view: ClusterState, policy: Policy, now: float) -> Allocation
         return answer
     replicas, reasons = without_thrash(view, answer.replicas, now)
     return Allocation(replicas=replicas, reasons=FirstOf(reasons, answer.reasons)) if reasons else answer
-
-
-def _in_class(reason: Reason, priority: int) -> Reason:
-    """Return the reason with the priority of the jobs that share the GPUs, as there are others beside them."""
-    if not any(isinstance(cause, InOrder) for cause in reason.why):
-        return reason
-    why = [replace(cause, priority=priority) if isinstance(cause, InOrder) else cause for cause in reason.why]
-    return replace(reason, why=tuple(why))
 
 
 def _behind_higher(reason: Reason, served: int, used_gpus: Gpus) -> Reason:

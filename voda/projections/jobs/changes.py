@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from voda.domain.job import (
     DRAINED,
     HALTED,
-    MOST_REPLICAS,
     PREEMPTED,
     REFUSED,
     Job,
@@ -27,9 +26,9 @@ from voda.domain.job import (
 from voda.domain.node import Node
 from voda.domain.reasons.outcomes import is_refused
 from voda.events import types as facts
-from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
 from voda.projections.jobs.failed_sizes import after_change, after_report, before_change
+from voda.projections.jobs.requests import requested_job
 
 END_PHASES: Final = {
     facts.JobCompleted: Phase.COMPLETED,
@@ -85,12 +84,8 @@ def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) ->
             return replace(job, uid=fact.uid, **({} if fact.uid == job.uid else {"done": (), "done_of": 0}))
         case facts.JobChanged():
             stays = bool(planned or job.workers or job.waits_for or job.first_started_at is not None)
-            spec = respecified(job.spec, replace(fact, to_pool=None) if stays else fact)
             job = job if fact.gpus_per_replica is None else charge(job, now)
-            if _asks(spec) == _asks(job.spec):
-                return replace(job, spec=spec, backoff=job.backoff if spec.priority == job.spec.priority else None)
-            job = replace(job, displaced_in_vain=job.in_vain_for(spec), avoided_sizes={})
-            return replace(job, spec=spec, refusals={}, fits={}, backoff=None)
+            return requested_job(job, fact, now, stays=stays)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True, is_killed=job.is_killed or fact.is_kill)
         case facts.JobHaltRequested():
@@ -367,34 +362,3 @@ def _unforced(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
     if job.is_halted:
         return HALTED
     return "" if planned or job.is_canceling else PREEMPTED
-
-
-def _asks(spec: JobSpec) -> tuple[object, ...]:
-    """Return what the answers of nodes to a job depend on; its priority is none of it."""
-    return *spec.asked_of_nodes, spec.min_replicas, spec.max_replicas, spec.requested, spec.sizes
-
-
-def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
-    """Return the spec after the change: the request is clamped to the bounds; impossible bounds change nothing."""
-    least = fact.min_replicas or spec.min_replicas
-    most = fact.max_replicas or spec.max_replicas
-    sizes = spec.sizes if fact.sizes is None else fact.sizes
-    is_possible = sizes is None or (least in sizes and most in sizes)
-    if not (1 <= least <= most <= MOST_REPLICAS and is_possible):
-        return spec
-    requested = min(max(fact.requested_replicas or spec.requested, least), most)
-    pool = fact.to_pool if fact.to_pool in spec.pools else None
-    return replace(
-        spec,
-        pool=pool or spec.pool,
-        virtual_cluster=spec.pools[pool] if pool else spec.virtual_cluster,
-        min_replicas=least,
-        max_replicas=most,
-        requested_replicas=requested if sizes is None else sizes.floor(requested),
-        sizes=None if sizes is None or sizes.is_dense else sizes,
-        priority=spec.priority if fact.priority is None else fact.priority,
-        epochs=spec.epochs if fact.epochs is None else fact.epochs,
-        gpus_per_replica=spec.gpus_per_replica if fact.gpus_per_replica is None else fact.gpus_per_replica,
-        launcher_gpus=spec.launcher_gpus if fact.launcher_gpus is None else fact.launcher_gpus,
-        needs=spec.needs if fact.needs is None else fact.needs,
-    )

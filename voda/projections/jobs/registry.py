@@ -36,7 +36,7 @@ _ARRAY_OF_FOUR: Final = b"\x94"
 class JobRegistry(Projection):
     """All jobs, for the API and the CLI; it remembers `most_ended` ended ones, of `most_ended_bytes` in all."""
 
-    FORMAT: ClassVar[str] = "roster-11"
+    FORMAT: ClassVar[str] = "roster-12"
 
     def __init__(self, most_ended: int = _MOST_ENDED, most_ended_bytes: int = _MOST_ENDED_BYTES) -> None:
         self.changed_jobs: set[str] = set()

@@ -81,7 +81,7 @@ def test_plan_when_reclaiming_halts_the_job_that_loses_least() -> None:
     assert (size(state, "dear"), size(state, "cheap"), size(state, "own")) == (4, 4, 8)
     state = replanned(submitted(state, "gang", "speech", min_replicas=4, max_replicas=4))
     assert (size(state, "dear"), size(state, "cheap"), size(state, "gang")) == (4, 0, 4)
-    assert said(state.plan.reasons["cheap"]).startswith("preempted: it is opportunistic")
+    assert said(state.plan.reasons["cheap"]).startswith("preempted by job gang: it is opportunistic")
 
 
 def test_plan_when_reclaiming_at_equal_loss_halts_the_youngest() -> None:

@@ -164,8 +164,8 @@ def test_shares_on_idle_cells_when_a_guarantee_needs_the_cell_leave_it_together(
     state = replanned(submitted(state, "theirs", "speech", min_replicas=2, max_replicas=2))
     assert (size(state, "a"), size(state, "b"), guaranteed(state, "theirs")) == (0, 0, 2)
     assert said(state.plan.reasons["a"]) == (
-        "preempted: needs 400 milli of one GPU; it is opportunistic, and has no part in a guarantee; idle cells would"
-        " fit 0 workers, it needs 1 at least; virtual cluster speech took cells of 1 worker back"
+        "preempted by job theirs: needs 400 milli of one GPU; it is opportunistic, and has no part in a guarantee; "
+        "idle cells would fit 0 workers, it needs 1 at least; virtual cluster speech took cells of 1 worker back"
     )
     state = carried_out(replanned(ended(carried_out(state), "theirs")))
     assert (size(state, "a"), size(state, "b")) == (1, 1)
