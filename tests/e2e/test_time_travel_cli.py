@@ -98,10 +98,19 @@ def test_replay_until_as_json_is_the_same_scene() -> None:
     assert pool["nodes"][1]["held_gpus"] == {"beta-1": 2, "gamma-1": 2}
 
 
-def test_replay_verify_says_how_many_decisions_were_made_again() -> None:
-    done = voda("replay", LOG, "--verify")
+def test_replay_verify_says_how_many_decisions_were_made_again(tmp_path: Path) -> None:
+    cluster = ("--nodes", "2x4", "--ratelimit", "5", "--seed", "3")
+    voda("simulate", "-w", str(LOGS / "jobs.csv"), *cluster, "-p", "elastic-fifo", "--out", str(tmp_path))
+    done = voda("replay", str(tmp_path / "elastic-fifo" / "log"), "--verify")
     assert done.exit_code == 0
     assert done.output == "16 decisions made again: all equal the recorded ones\n"
+
+
+def test_replay_verify_of_a_log_of_another_version_names_the_first_that_is_decided_otherwise() -> None:
+    done = voda("replay", LOG, "--verify")
+    assert done.exit_code == 1
+    assert "alpha-1" in done.output
+    assert "4 is its maximum" in done.output
 
 
 def test_replay_what_if_shows_three_runs_side_by_side_without_padding() -> None:

@@ -83,8 +83,9 @@ def _preemptors(view: ClusterState, placement: Placement, job_id: str) -> tuple[
     free = total(view.nodes[node].own_gpus for node in left)
     gained: dict[str, Gpus] = {}
     for other, nodes in before.items():
-        if other in view.jobs:
-            free -= sum(node in left for node in nodes) * view.jobs[other].spec.gpus_per_replica
+        # What halted ones leave is free.
+        if (job := view.jobs.get(other)) is not None and not (job.is_halted or job.is_canceling):
+            free -= sum(node in left for node in nodes) * job.spec.gpus_per_replica
     for other, nodes in placement.items():
         if (had := before.get(other)) == nodes or left.isdisjoint(nodes):
             continue
