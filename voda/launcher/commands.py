@@ -46,7 +46,11 @@ _SETTINGS: Mapping[str, str] = {
     "PRTE_MCA_prte_allowed_exit_without_sync": "1",
     "OMPI_MCA_orte_allowed_exit_without_sync": "1",
 }
-_SESSION_FOLDERS = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
+_SESSION_FOLDERS = {
+    "PRTE_MCA_prte_local_tmpdir_base": "PRTE_MCA_prte_tmpdir_base",
+    "OMPI_MCA_orte_local_tmpdir_base": "OMPI_MCA_orte_tmpdir_base",
+}
+"""That of mpirun alone -> that of its daemons too, beside which the former is refused."""
 _DEFAULT_HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile")
 # By name: a worker has variables of its own under the same prefix.
 _FORWARDED = frozenset(
@@ -92,7 +96,9 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
     own = {**_common(layout, env), RUN_DIR: str(folder.parent)}
     forwarded = [word for name in sorted(_FORWARDED.intersection(own)) for word in ("-x", name)]
     argv = ["mpirun", "--hostfile", str(hostfile), "-np", str(layout.size), "--map-by", "slot", "--bind-to", "none"]
-    settings = dict(_SETTINGS) | {name: str(folder) for name in _SESSION_FOLDERS}
+    settings = dict(_SETTINGS) | {
+        for_all if for_all in env else alone: str(folder) for alone, for_all in _SESSION_FOLDERS.items()
+    }
     settings |= {name: str(hostfile) for name in _DEFAULT_HOSTFILES if name in env}
     # Ranks that wait must let others have the core: slots may be more than cores, and jobs may share a machine.
     own.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")

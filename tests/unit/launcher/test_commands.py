@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from voda.launcher.commands import hostfile_text, mpirun, torchrun
 from voda.launcher.hosts import Layout
 
@@ -15,6 +17,20 @@ def test_mpirun_when_the_operator_names_a_hostfile_uses_its_own() -> None:
     assert command.argv[:5] == ["mpirun", "--hostfile", "/run/x/3/hostfile", "-np", "3"]
     assert {command.env[name] for name in theirs} == {"/run/x/3/hostfile"}
     assert hostfile_text(TWO) == "a slots=1\nb slots=2\n"
+
+
+@pytest.mark.parametrize(
+    ("alone", "for_all"),
+    [
+        ("PRTE_MCA_prte_local_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"),
+        ("OMPI_MCA_orte_local_tmpdir_base", "OMPI_MCA_orte_tmpdir_base"),
+    ],
+)
+def test_mpirun_when_a_folder_is_set_for_its_daemons_too_sets_that_one_alone(alone: str, for_all: str) -> None:
+    plain = mpirun(["x"], TWO, {}, folder=FOLDER).env
+    assert (plain.get(alone), plain.get(for_all)) == (str(FOLDER), None)
+    given = mpirun(["x"], TWO, {for_all: "/jobs/a/.openmpi"}, folder=FOLDER).env
+    assert (given.get(alone), given.get(for_all)) == (None, str(FOLDER))
 
 
 def test_mpirun_when_run_in_a_job_forwards_what_reports_need_and_no_worker_variables() -> None:
