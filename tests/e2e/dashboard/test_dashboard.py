@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.e2e.dashboard.conftest import Open
@@ -390,3 +390,22 @@ def test_what_if_when_asked_shows_both_runs_and_how_far_the_simulation_is_off(se
     expect(asked).to_contain_text("With 3 jobs, means and percentiles say little.")
     page.keyboard.press("Escape")
     expect(asked).to_have_count(0)
+
+
+def test_answers_that_fail_are_said_and_forgotten_once_they_come(served: Served, look: Open) -> None:
+    def fail(route: Route) -> None:
+        problem = {"type": "about:blank", "title": "Unavailable", "status": 503, "detail": "The log cannot be read."}
+        route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem))
+
+    run(served, "one")
+    page = look(token=served.token)
+    page.route("**/progress*", fail)
+    row(page, "one").click()
+    expect(panel(page, "one").get_by_text("The log cannot be read.")).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    page.route("**/api/v1/jobs?*phase=Completed*", fail)
+    page.get_by_role("tab", name="Ended").click()
+    expect(page.get_by_role("tabpanel").get_by_text("The log cannot be read.")).to_be_visible()
+    page.unroute("**/api/v1/jobs?*phase=Completed*")
+    submit(served, "two", "true")
+    expect(row(page, "two")).to_be_visible()

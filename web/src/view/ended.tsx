@@ -25,7 +25,10 @@ export function EndedJobs({ frame, terms }: { frame: Frame; terms: readonly Term
     const left = new AbortController();
     const fetch = () =>
       ask<JobList>("/jobs", { query: { phase: ENDS, sort: "-submitted_at", limit: NEWEST }, signal: left.signal }).then(
-        (list) => setJobs(list.items),
+        (list) => {
+          setProblem("");
+          setJobs(list.items);
+        },
         (error: unknown) => !left.signal.aborted && setProblem(error instanceof Error ? error.message : String(error)),
       );
     const timer = setTimeout(() => void fetch(), jobs === null ? 0 : CALM_MS);
@@ -36,13 +39,14 @@ export function EndedJobs({ frame, terms }: { frame: Frame; terms: readonly Term
   }, [live]);
   const shown = useMemo(() => (jobs ?? []).filter((job) => endedBy(job, frame.at) && matchesJob({ ...job, state: job.phase, nodes: {} }, terms)), [jobs, frame.at, terms]);
   if (problem) return <p class="bad">{problem}</p>;
+  const none = (jobs?.length ?? 0) < NEWEST ? "No job has ended." : `None of the ${NEWEST} jobs that were submitted last had ended: \`voda get --all\` lists the others.`;
   return (
     <VirtualList
       items={shown}
       rowHeight={62}
       label="Ended jobs"
       keyOf={(job) => job.job_id}
-      empty={jobs === null ? "Asking …" : terms.length > 0 ? "No ended job matches the filter." : "No job has ended."}
+      empty={jobs === null ? "Asking …" : terms.length > 0 ? "No ended job matches the filter." : none}
       row={(job) => <Row job={job} now={now} isChosen={job.job_id === chosen} />}
     />
   );

@@ -84,8 +84,17 @@ async function tell(jobId: string, position: number, signal: AbortSignal): Promi
     explanation: explanation.status === "fulfilled" ? explanation.value : null,
     reports: reports.status === "fulfilled" ? reports.value.items : [],
     events: events.status === "fulfilled" ? events.value.items : [],
-    problem: explanation.status === "rejected" && explanation.reason instanceof ApiError ? explanation.reason.message : "",
+    problem: signal.aborted ? "" : problemOf(explanation, reports, events),
   };
+}
+
+/** What went wrong first; empty: nothing. What is not for this caller, or is kept no more, is left out of the panel. */
+function problemOf(explanation: PromiseSettledResult<unknown>, ...others: readonly PromiseSettledResult<unknown>[]): string {
+  const isNews = (reason: unknown) => !(reason instanceof ApiError && [403, 404, 410].includes(reason.status));
+  const failed = [explanation, ...others.filter((each) => each.status === "rejected" && isNews(each.reason))].find(
+    (each) => each.status === "rejected",
+  );
+  return failed === undefined ? "" : failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
 }
 
 function Now({ job }: { job: MomentJobView }) {
