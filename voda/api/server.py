@@ -102,11 +102,17 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
 
 
 async def _caller(request: web.Request, backend: Backend, *, takes_password: bool) -> Caller:
-    """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is."""
+    """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is.
+
+    Who began a session at the socket may in it what the socket would let them now.
+    """
     token, peer = _token(request, takes_password=takes_password), local_peer(request)
     if token is None and peer is not None and backend.local_users is not None:
         return await backend.local_users.identify(peer)
-    return backend.access.identify(token)
+    caller = backend.access.identify(token)
+    if caller.found_by == "session" and backend.local_users is not None and backend.access.is_of_socket(token):
+        return await backend.local_users.as_now(caller)
+    return caller
 
 
 def _owner(backend: Backend, caller: Caller) -> str:

@@ -6,10 +6,12 @@ a process may have taken on, or given up, groups of its own.
 
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from voda.accounts import Account, Accounts
 from voda.auth.callers import Caller, CallerRole
 from voda.auth.tokens import ADMIN
-from voda.domain.errors import InvalidInput, NotAllowed, TransientError
+from voda.domain.errors import InvalidInput, NotAllowed, TransientError, Unauthorized
 
 ADMIN_GROUP: Final = "voda-admin"
 ROOT: Final = "root"
@@ -66,6 +68,20 @@ class LocalUsers:
         role: CallerRole = "admin" if await self._is_admin(account) else "user"
         (self._admins.add if role == "admin" else self._admins.discard)(account.name)
         return Caller(user=account.name, role=role, found_by="socket")
+
+    async def as_now(self, caller: Caller) -> Caller:
+        """Return a caller whom the socket let in before, with the role that it would give now.
+
+        Raises:
+            Unauthorized: the account is gone.
+            TransientError: the accounts of this machine cannot be read at this moment.
+        """
+        if caller.user == ROOT:
+            return caller
+        account = await self._accounts.account_of(caller.user)
+        if account is None:
+            raise Unauthorized(f"user {caller.user[:80]!r} has no account on this machine any more")
+        return replace(caller, role="admin" if await self._is_admin(account) else "user")
 
     def is_admin(self, user: str) -> bool:
         """Return whether a user was an admin when they last asked; without a lookup, which may wait."""

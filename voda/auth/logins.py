@@ -88,6 +88,12 @@ def session_caller(token: str, secret: bytes, now: float, token_of: Callable[[Ca
     return caller
 
 
+def begun_without_token(token: str, secret: bytes) -> bool:
+    """Return whether it is of a session whose caller showed no token when it began."""
+    claim = _opened(token.removeprefix(SESSION_PREFIX), "session", secret)
+    return claim is not None and not claim.token
+
+
 def _sealed(claim: Claim, purpose: Purpose, secret: bytes) -> str:
     content = urlsafe_b64encode(msgspec.json.encode(claim)).decode().rstrip("=")
     return f"{content}.{_seal(content, purpose, secret)}"

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from voda.auth import secret_files
 from voda.auth.callers import Caller
-from voda.auth.logins import SESSION_PREFIX, Claim, Logins, session_caller
+from voda.auth.logins import SESSION_PREFIX, Claim, Logins, begun_without_token, session_caller
 from voda.auth.server_secrets import ADMIN_TOKEN, SECRET, MountedSecrets, ServerSecrets
 from voda.clock import Clock, SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
@@ -99,10 +99,6 @@ class Authenticator:
         access._load()
         return access
 
-    @staticmethod
-    def is_in(folder: Path) -> bool:
-        return (folder / SECRET).exists()
-
     @classmethod
     def none(cls, *, admin: str = ADMIN) -> Self:
         """Return the authenticator of a service without tokens: every caller is an admin of that name."""
@@ -129,6 +125,10 @@ class Authenticator:
         if (caller := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return caller
+
+    def is_of_socket(self, token: str | None) -> bool:
+        """Return whether it is of a session that was begun without a token, which only the Unix socket does."""
+        return token is not None and begun_without_token(token, self._secrets.seal)
 
     def login(self, caller: Caller) -> tuple[str, float]:
         """Return a code that begins a session of the caller once, and when it ends; raises NotAllowed for a session."""
@@ -267,3 +267,8 @@ def _read_tokens(file: Path) -> Sequence[Token]:
 
 def _write_tokens(file: Path, tokens: Sequence[Token]) -> None:
     secret_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")
+
+
+def has_secret(folder: Path) -> bool:
+    """Return whether tokens were ever made in a folder."""
+    return (folder / SECRET).exists()

@@ -23,6 +23,7 @@ from voda.api.backend import Backend
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.api.sockets import bound_socket
+from voda.auth.callers import Caller
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.cli.options import ServerOptions
@@ -111,6 +112,31 @@ async def test_callers_are_told_by_their_accounts_without_a_token(folder: Path) 
                 200,
                 {"user": name, "role": role, "job_id": "", "found_by": "socket", "warning": ""},
             )
+
+
+@pytest.mark.parametrize(
+    ("user", "status", "role"),
+    [("root", 200, "admin"), ("bin", 200, "admin"), ("daemon", 200, "user"), ("gone", 401, "")],
+)
+async def test_session_begun_at_the_socket_by_an_admin_may_what_the_socket_would_let_its_user_now(
+    folder: Path, user: str, status: int, role: str
+) -> None:
+    async with a_socket(folder) as served:
+        access = served.backend.access
+        code, _ = access.login(Caller(user=user, role="admin", found_by="socket"))
+        session, _ = access.begin_session(code)
+        answered, caller = await served.ask("nobody", "GET", "/api/v1/whoami", Authorization=f"Bearer {session}")
+        assert (answered, caller.get("role", "")) == (status, role)
+
+
+async def test_session_begun_with_a_token_has_the_role_of_the_token(folder: Path) -> None:
+    async with a_socket(folder) as served:
+        access = served.backend.access
+        access.add("daemon", "admin")
+        code, _ = access.login(Caller(user="daemon", role="admin"))
+        session, _ = access.begin_session(code)
+        _, caller = await served.ask("nobody", "GET", "/api/v1/whoami", Authorization=f"Bearer {session}")
+        assert (caller["user"], caller["role"], caller["found_by"]) == ("daemon", "admin", "session")
 
 
 async def test_caller_cannot_be_another_by_what_it_sends(folder: Path) -> None:

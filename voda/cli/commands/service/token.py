@@ -119,7 +119,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     """Return the access of the folder; only who makes a token makes the folder, too."""
     from voda import config
     from voda.app.home import Home as Folder
-    from voda.auth.tokens import Authenticator
+    from voda.auth.tokens import Authenticator, has_secret
     from voda.client.target import is_roots
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
@@ -132,7 +132,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
         )
     if makes:
         Folder(folder).make()
-    elif not Authenticator.is_in(folder):
+    elif not has_secret(folder):
         # To look is not to leave secrets in whatever folder was named.
         raise NotFound(f"{folder} is not there: no voda has run with it; name another with --home")
     return Authenticator.open(folder, SystemClock())
