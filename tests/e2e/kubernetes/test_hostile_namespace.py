@@ -50,7 +50,9 @@ class Hostile:
 
     async def _make_job(self, name: str) -> None:
         chance = self._chance
-        job = an_indexed_job(name, self.namespace, chance.choice((1, 2, 4)), pool="v100", annotations=self._notes())
+        # Jobs that ask for nothing odd are taken, until they are changed.
+        notes = self._notes() if chance.random() < 0.5 else {}
+        job = an_indexed_job(name, self.namespace, chance.choice((1, 2, 4)), pool="v100", annotations=notes)
         if chance.random() < 0.5:
             job["spec"]["template"] = drawn_template(chance)
         if chance.random() < 0.3:
