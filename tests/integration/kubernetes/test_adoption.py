@@ -338,7 +338,7 @@ async def test_wishes_changed_on_the_object_are_taken_over_once(world: World) ->
         for _ in range(3):
             await registry.step()
         changes = [event.data for event in await registry.events("job.changed")]
-        assert changes == [JobChanged(job_id=job_id, max_replicas=6, priority=7)]
+        assert changes == [JobChanged(job_id=job_id, max_replicas=6, priority=7, by=world.namespace)]
 
 
 async def test_wishes_changed_through_the_api_stay_though_the_object_says_otherwise(world: World) -> None:
